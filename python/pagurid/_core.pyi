@@ -1,0 +1,282 @@
+"""The Rust core. Everything here works without torch and without the rest of `pagurid`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagurid._core import kernels as kernels
+
+__version__: str
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+RequestState = Literal["queued", "prefill", "decode", "preempted", "finished"]
+
+def error_table() -> list[tuple[str, int]]:
+    """(wire code, HTTP status) of every error the core knows, in the order of `pagurid.errors.ERRORS`."""
+
+@final
+class SamplingParams:
+    """How the tokens of one request are chosen. Validated here; raises `InvalidRequest` naming the parameter."""
+
+    def __new__(
+        cls,
+        *,
+        n: int = 1,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        include_stop_str_in_output: bool = False,
+        max_tokens: int | None = None,
+        min_tokens: int = 0,
+        ignore_eos: bool = False,
+        logprobs: int | None = None,
+        skip_special_tokens: bool = True,
+    ) -> SamplingParams: ...
+    # one read-only property per argument (the normalised value: `stop` a list, ...)
+
+@final
+class Vocabulary:
+    """Token id → bytes, the whole knowledge the detokeniser needs.
+
+    `token_bytes[i]` is what token i adds to the text (b"" for padding ids). With
+    `strip_leading_space` one space at the very start of a sequence is dropped (SentencePiece).
+    """
+
+    def __new__(
+        cls,
+        token_bytes: Sequence[bytes],
+        *,
+        special_token_ids: Sequence[int] = (),
+        strip_leading_space: bool = False,
+    ) -> Vocabulary: ...
+    def __len__(self) -> int: ...
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
+
+@final
+class Detokenizer:
+    """Turns one sequence's token ids into text, piece by piece: only whole code points leave."""
+
+    def __new__(
+        cls,
+        vocabulary: Vocabulary,
+        *,
+        stop: Sequence[str] = (),
+        include_stop_str_in_output: bool = False,
+        skip_special_tokens: bool = True,
+        continuation: bool = False,
+    ) -> Detokenizer: ...
+    def push(self, token_id: int) -> str: ...
+    def finish(self) -> str: ...
+    @property
+    def stopped_by(self) -> str | None: ...
+
+def sample(
+    logits: NDArray[np.float32],
+    params: SamplingParams,
+    *,
+    seed: int,
+    position: int,
+    sequence_index: int = 0,
+    prompt_token_ids: Sequence[int] = (),
+    output_token_ids: Sequence[int] = (),
+) -> int:
+    """One token from one row of logits `[vocab_size]`; a pure function of its arguments."""
+
+@final
+class BlockPool:
+    """`num_blocks` KV blocks with reference counts and a prefix cache. Block 0 is never handed out."""
+
+    def __new__(cls, num_blocks: int, block_size: int, *, enable_prefix_caching: bool = True) -> BlockPool: ...
+    # allocate / free / share / lookup / publish / check_invariants, num_free_blocks, num_cached_blocks, ...
+
+@final
+class SchedulerConfig:
+    def __new__(
+        cls,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        max_model_len: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        vocab_size: int,
+        eos_token_ids: Sequence[int] = (),
+        max_queued_requests: int = 1024,
+        enable_prefix_caching: bool = True,
+        kv_bytes_per_block: int = 0,
+        cost_per_hour: float | None = None,
+    ) -> SchedulerConfig: ...
+    # one read-only property per argument
+
+@final
+class StepPlan:
+    """Views of the flat buffers that the last `plan()` filled: no copy, valid until the next `plan()`.
+
+    Arrays have their full, fixed capacity and never move; the `num_*` say how much of them counts.
+    Rows are tokens, grouped by sequence.
+    """
+
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_sequences(self) -> int: ...
+    @property
+    def num_logits_rows(self) -> int: ...
+    @property
+    def token_ids(self) -> NDArray[np.int32]: """[max_num_batched_tokens]"""
+    @property
+    def positions(self) -> NDArray[np.int32]: """[max_num_batched_tokens]"""
+    @property
+    def slot_mapping(self) -> NDArray[np.int64]: """[max_num_batched_tokens]: block * block_size + offset; −1 writes nothing"""
+    @property
+    def query_start(self) -> NDArray[np.int32]: """[max_num_seqs + 1]: rows query_start[s] .. query_start[s + 1] belong to sequence s"""
+    @property
+    def context_lens(self) -> NDArray[np.int32]: """[max_num_seqs]: tokens in the KV cache after this step"""
+    @property
+    def block_tables(self) -> NDArray[np.int32]: """[max_num_seqs, max_blocks_per_sequence]"""
+    @property
+    def logits_rows(self) -> NDArray[np.int32]: """[max_num_seqs]: rows whose logits are needed, ascending"""
+
+@final
+class TokenLogprobs:
+    """Of one chosen token: raw model log-probabilities (before temperature and filters), finite."""
+
+    @property
+    def token_id(self) -> int: ...
+    @property
+    def logprob(self) -> float: ...
+    @property
+    def top(self) -> list[tuple[int, float]]: """the `logprobs` most likely tokens, best first"""
+
+@final
+class RequestMetrics:
+    """The figures of one finished request (all its sequences). Times in ms, None where there is no such event."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def completion_tokens(self) -> int: ...
+    @property
+    def queue_ms(self) -> float: """arrival → first scheduled"""
+    @property
+    def prefill_ms(self) -> float | None: """first scheduled → first token"""
+    @property
+    def ttft_ms(self) -> float | None: """arrival → first token"""
+    @property
+    def decode_ms(self) -> float | None: """first token → last token"""
+    @property
+    def total_ms(self) -> float: """arrival → end"""
+    @property
+    def inter_token_p50_ms(self) -> float | None: ...
+    @property
+    def inter_token_p99_ms(self) -> float | None: ...
+    @property
+    def tokens_per_second(self) -> float | None: """completion tokens over the time from arrival's first schedule to the end"""
+    @property
+    def preemptions(self) -> int: ...
+    @property
+    def kv_cache_peak_bytes(self) -> int: ...
+    @property
+    def busy_ms(self) -> float: """this request's share of the steps' time, by the tokens it had in each"""
+    @property
+    def cost(self) -> float | None: """busy time × cost_per_hour; None without --cost-per-hour"""
+    @property
+    def cost_per_1k_tokens(self) -> float | None: """cost over prompt + completion tokens, × 1000"""
+
+@final
+class OutputDelta:
+    """What one sequence of a request has gained since the last take: text, tokens, perhaps its end."""
+
+    @property
+    def request_id(self) -> int: ...
+    @property
+    def index(self) -> int: """which of the request's n sequences"""
+    @property
+    def text(self) -> str: ...
+    @property
+    def token_ids(self) -> list[int]: ...
+    @property
+    def logprobs(self) -> list[TokenLogprobs] | None: ...
+    @property
+    def completion_tokens(self) -> int: """of this sequence, so far"""
+    @property
+    def finish_reason(self) -> FinishReason | None: """set on the sequence's last delta"""
+    @property
+    def stop_reason(self) -> int | str | None: """the stop token id or stop string that ended it"""
+    @property
+    def error(self) -> str | None: """with finish_reason "error": what happened"""
+    @property
+    def metrics(self) -> RequestMetrics | None: """set on the request's very last delta"""
+
+@final
+class RequestProgress:
+    @property
+    def state(self) -> RequestState: ...
+    @property
+    def position(self) -> int | None: """in the queue, from 0; None unless queued"""
+    @property
+    def prefill_done_tokens(self) -> int: ...
+    @property
+    def prefill_total_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int | None: """None until admitted"""
+
+@final
+class SchedulerStats:
+    # num_running, num_waiting, total_blocks (usable), free_blocks, cached_blocks, used_blocks, kv_cache_used_bytes,
+    # kv_cache_usage (0..1), steps, prompt_tokens, completion_tokens, cached_tokens (prefix hits), prefix_cache_queries_tokens,
+    # preemptions, requests_finished: dict[FinishReason, int], failed_steps, consecutive_failed_steps, busy_s,
+    # attributed_busy_s, last_step_tokens, last_step_ms, uptime_s
+    ...
+
+@final
+class Scheduler:
+    """Queue, blocks, plan, sampling, detokenising and outputs of one engine.
+
+    Threads: `submit`, `cancel`, `progress`, `stats` from any thread; `wait_for_work`, `plan`, `sample`, `commit`,
+    `abort_step`, `check_invariants` from the one engine thread; `take_ready` and `take_output` from one consumer.
+    Every method gives up the GIL while it works.
+    """
+
+    def __new__(cls, config: SchedulerConfig, vocabulary: Vocabulary | None = None) -> Scheduler: ...
+    @property
+    def config(self) -> SchedulerConfig: ...
+    @property
+    def step_plan(self) -> StepPlan: ...
+    def submit(
+        self, prompt_token_ids: Sequence[int] | NDArray[np.int32], params: SamplingParams, *, age_ms: float = 0.0
+    ) -> int:
+        """Validates every limit and queues the request; returns its id. `age_ms`: how long ago it arrived at the door.
+
+        Raises InvalidRequest, ContextLengthExceeded, QueueFull, Overloaded."""
+    def max_tokens_for(self, prompt_tokens: int, params: SamplingParams) -> int:
+        """The most completion tokens a sequence of such a request can get (max_tokens, or what is left)."""
+    def cancel(self, request_id: int) -> None: """Idempotent; blocks are free before the next step."""
+    def progress(self, request_id: int) -> RequestProgress | None: ...
+    def stats(self) -> SchedulerStats: ...
+    def has_unfinished_requests(self) -> bool: ...
+    def wait_for_work(self, timeout_s: float) -> bool: """Parks until there is something to plan; False on timeout."""
+    def wake(self) -> None: """Ends a `wait_for_work` early."""
+    def plan(self) -> bool: """True if there is a step to run."""
+    def sample(self, logits: NDArray[np.float32]) -> None: """[num_logits_rows, vocab_size] → the plan's sampled tokens"""
+    def commit(self, sampled_token_ids: NDArray[np.int32] | None = None) -> None:
+        """Ends the step with the tokens of `sample`, or with these ([num_logits_rows])."""
+    def abort_step(self, message: str) -> None: """Ends the requests of the current step with `internal`."""
+    def close(self) -> None: """Refuses further submits (Overloaded) and cancels nothing."""
+    def has_ready(self) -> bool: ...
+    def take_ready(self) -> list[int]: """Requests with something to take, each once."""
+    def take_output(self, request_id: int) -> list[OutputDelta]: """All that is new, one delta per sequence at most."""
+    def check_invariants(self, *, idle: bool = False) -> None:
+        """Raises InternalError naming the invariant that does not hold."""

@@ -1,0 +1,50 @@
+"""How an engine is set up: one frozen dataclass, the same for the Python API and the command line.
+
+Owns: the options and their defaults. Names are vLLM's where it has one.
+Must not know: torch, the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["DEFAULT_MODEL", "EngineConfig"]
+
+DEFAULT_MODEL = "smollm2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything that is fixed while an engine lives.
+
+    `None` means: chosen from the model and the machine when the engine starts.
+    """
+
+    model: str = DEFAULT_MODEL
+    """`smollm2`, a directory with safetensors, or a .gguf file."""
+    served_model_name: str | None = None
+    """The name clients use; the model's own by default."""
+    max_model_len: int | None = None
+    """Longest prompt + answer in tokens; the model's context by default."""
+    max_num_seqs: int = 64
+    """Most sequences in one step."""
+    max_num_batched_tokens: int = 256
+    """Most tokens in one step: the budget that prompts are cut into chunks by."""
+    block_size: int = 16
+    """Tokens per KV block."""
+    num_gpu_blocks_override: int | None = None
+    """Size of the KV pool in blocks; from `kv_cache_memory_bytes` by default."""
+    kv_cache_memory_bytes: int | None = None
+    """Size of the KV pool in bytes; a quarter of the free memory, at most 4 GiB, by default."""
+    enable_prefix_caching: bool = True
+    max_queued_requests: int = 1024
+    """Requests that may wait; one more is refused with `queue_full`."""
+    dtype: Literal["float32", "auto"] = "auto"
+    """Of weights and KV cache; float32 on a CPU."""
+    threads: int | None = None
+    """CPU threads that compute; the cores this process may use by default."""
+    kernels: Literal["rust", "reference"] = "rust"
+    """`reference` computes everything in plain torch: slow, for comparison."""
+    cost_per_hour: float | None = None
+    """Price of this machine per hour, in any currency; gives every answer its cost."""

@@ -1,0 +1,1 @@
+//! Pagurid core: everything between a request and a step plan. No Python, no torch.
