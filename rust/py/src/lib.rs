@@ -2,10 +2,13 @@
 
 use pyo3::prelude::*;
 
+mod errors;
 mod kernels;
 
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::errors::error_table;
     #[pymodule_export]
     use crate::kernels::kernels;
 
