@@ -1,0 +1,46 @@
+"""The KV pool's memory: `KvCache`.
+
+Owns: one tensor for K and one for V over all layers and blocks. What lies inside a block is the
+kernels' business: K is transposed there, `[head_dim, block_size]`, because that is faster on a CPU.
+Invariant: block 0 belongs to nobody. Memory starts zeroed and is only touched when first written.
+Must not know: who owns which block.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from pagurid.models.config import ModelConfig
+
+__all__ = ["KvCache"]
+
+
+class KvCache:
+    """`k` is `[layers, num_blocks, kv_heads, head_dim, block_size]`, `v` has the last two swapped."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int = 16,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.bytes_per_block = self.bytes_per_block_of(config, block_size, dtype)
+        shape = (config.num_layers, num_blocks, config.num_kv_heads)
+        self.k = torch.zeros((*shape, config.head_dim, block_size), dtype=dtype, device=device)
+        self.v = torch.zeros((*shape, block_size, config.head_dim), dtype=dtype, device=device)
+
+    @staticmethod
+    def bytes_per_block_of(
+        config: ModelConfig, block_size: int = 16, dtype: torch.dtype = torch.float32
+    ) -> int:
+        """What one block costs over all layers, K and V: known before the pool's size is."""
+        slot_bytes = config.num_kv_heads * config.head_dim * dtype.itemsize
+        return 2 * config.num_layers * block_size * slot_bytes
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of one layer, as the kernels take them."""
+        return self.k[index], self.v[index]

@@ -1,0 +1,174 @@
+"""The Llama decoder over a paged KV cache; also Mistral, Qwen2 and Qwen3, which differ by a bias or a norm.
+
+Owns: the forward pass, the parameters (q, k, v in one weight; gate and up in one weight) and where each
+checkpoint tensor goes in them (`parameter_slots`).
+Invariants: rows never mix but in attention, so a row's logits are the same bits in any batch; parameters
+are uninitialised until `pagurid.weights` has filled every slot.
+Must not know: files, requests, the scheduler. What a KV block looks like inside is the ops' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagurid import ops
+from pagurid.models.config import ModelConfig
+from pagurid.models.kv_cache import KvCache
+from pagurid.models.rope import cos_sin_table
+from pagurid.models.step_inputs import StepInputs
+
+__all__ = ["Linear", "LlamaForCausalLM", "LlamaLayer"]
+
+
+class Linear:
+    """y = x Wᵀ (+ bias), W `[out_features, in_features]`."""
+
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
+
+    @classmethod
+    def empty(cls, in_features: int, out_features: int, *, bias: bool = False) -> Linear:
+        """Uninitialised."""
+        return cls(torch.empty(out_features, in_features), torch.empty(out_features) if bias else None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, in_features] → [T, out_features]."""
+        y: Tensor = ops.linear(x, self.weight)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+@dataclass(slots=True)
+class LlamaLayer:
+    """The parameters of one decoder layer."""
+
+    input_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    attention_out: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class LlamaForCausalLM:
+    """The model of one `ModelConfig`, float32 on the CPU."""
+
+    def __init__(self, config: ModelConfig, *, max_model_len: int | None = None) -> None:
+        self.config = config
+        self.max_model_len = max_model_len or config.max_position_embeddings
+        self.scale = config.head_dim**-0.5
+        self.cos_sin = cos_sin_table(config, self.max_model_len)  # [max_model_len, head_dim]
+        self.embedding = torch.empty(config.vocab_size, config.hidden_size)
+        self.layers = [self._make_layer() for _ in range(config.num_layers)]
+        self.final_norm = torch.empty(config.hidden_size)
+        self.lm_head = (
+            Linear(self.embedding)
+            if config.tie_word_embeddings
+            else Linear.empty(config.hidden_size, config.vocab_size)
+        )
+
+    @torch.inference_mode()
+    def forward(self, inputs: StepInputs, kv_cache: KvCache) -> Tensor:
+        """Computes T tokens of S sequences, writes their K and V; logits [R, vocab_size] of `logits_rows`."""
+        config = self.config
+        eps = config.rms_norm_eps
+        residual = self.embedding[inputs.token_ids]  # [T, hidden]
+        x = ops.rms_norm(residual, self.layers[0].input_norm, eps)
+        for index, layer in enumerate(self.layers):
+            k_cache, v_cache = kv_cache.layer(index)
+            qkv = layer.qkv(x)  # [T, (Hq + 2 Hkv) D]
+            if layer.q_norm is not None and layer.k_norm is not None:
+                self._normalize_heads(qkv, layer.q_norm, layer.k_norm)
+            q = ops.rope_kv_write(
+                qkv,
+                self.cos_sin,
+                inputs.positions,
+                inputs.slot_mapping,
+                k_cache,
+                v_cache,
+                config.num_heads,
+                config.num_kv_heads,
+            )  # [T, Hq, D]
+            attention = ops.paged_attention(
+                q,
+                k_cache,
+                v_cache,
+                inputs.query_start,
+                inputs.context_lens,
+                inputs.block_tables,
+                self.scale,
+            )  # [T, Hq D]
+            x = ops.add_rms_norm(layer.attention_out(attention), residual, layer.mlp_norm, eps)
+            x = layer.down(ops.silu_mul(layer.gate_up(x)))
+            if index + 1 < len(self.layers):
+                x = ops.add_rms_norm(x, residual, self.layers[index + 1].input_norm, eps)
+        # Only rows that are sampled from go on: the vocabulary is the widest matrix of all.
+        rows = inputs.logits_rows
+        x = ops.add_rms_norm(x[rows], residual[rows], self.final_norm, eps)
+        return self.lm_head(x)
+
+    __call__ = forward
+
+    def parameter_slots(self) -> dict[str, Tensor]:
+        """Checkpoint name → the part of a parameter it fills, in its checkpoint's shape. They cover all."""
+        config = self.config
+        q_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        inner = config.intermediate_size
+        slots = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.final_norm}
+        if not config.tie_word_embeddings:
+            slots["lm_head.weight"] = self.lm_head.weight
+        for index, layer in enumerate(self.layers):
+            prefix = f"model.layers.{index}."
+            slots[prefix + "input_layernorm.weight"] = layer.input_norm
+            slots[prefix + "post_attention_layernorm.weight"] = layer.mlp_norm
+            if layer.q_norm is not None and layer.k_norm is not None:
+                slots[prefix + "self_attn.q_norm.weight"] = layer.q_norm
+                slots[prefix + "self_attn.k_norm.weight"] = layer.k_norm
+            fused = (
+                ("self_attn.", layer.qkv, (("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows))),
+                ("self_attn.", layer.attention_out, (("o_proj", config.hidden_size),)),
+                ("mlp.", layer.gate_up, (("gate_proj", inner), ("up_proj", inner))),
+                ("mlp.", layer.down, (("down_proj", config.hidden_size),)),
+            )
+            for block, linear, parts in fused:
+                start = 0
+                for name, rows in parts:
+                    slots[f"{prefix}{block}{name}.weight"] = linear.weight[start : start + rows]
+                    if linear.bias is not None:
+                        slots[f"{prefix}{block}{name}.bias"] = linear.bias[start : start + rows]
+                    start += rows
+        return slots
+
+    def _make_layer(self) -> LlamaLayer:
+        config = self.config
+        hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+        qkv_rows = (config.num_heads + 2 * config.num_kv_heads) * head_dim
+        return LlamaLayer(
+            input_norm=torch.empty(hidden),
+            qkv=Linear.empty(hidden, qkv_rows, bias=config.qkv_bias),
+            q_norm=torch.empty(head_dim) if config.qk_norm else None,
+            k_norm=torch.empty(head_dim) if config.qk_norm else None,
+            attention_out=Linear.empty(config.num_heads * head_dim, hidden, bias=config.attention_out_bias),
+            mlp_norm=torch.empty(hidden),
+            gate_up=Linear.empty(hidden, 2 * inner, bias=config.mlp_bias),
+            down=Linear.empty(inner, hidden, bias=config.mlp_bias),
+        )
+
+    def _normalize_heads(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor) -> None:
+        """RMSNorm over each head of q and of k, in place in qkv [T, (Hq + 2 Hkv) D]."""
+        config = self.config
+        heads = qkv.view(len(qkv), -1, config.head_dim)
+        for first, count, weight in (
+            (0, config.num_heads, q_norm),
+            (config.num_heads, config.num_kv_heads, k_norm),
+        ):
+            part = heads[:, first : first + count]
+            rows = part.reshape(-1, config.head_dim)  # a copy, contiguous for the kernel
+            part.copy_(ops.rms_norm(rows, weight, config.rms_norm_eps).view_as(part))

@@ -1,0 +1,104 @@
+"""Fills a model's parameters from a checkpoint's tensors, each exactly once.
+
+Owns: the rule that names and shapes must agree completely before the first byte is read (CASES D31,
+D32): a parameter that no tensor fills, a tensor that no parameter takes, or a second tensor of a name is a
+ModelLoadError that names it. Only a short explicit list of harmless tensors may be left unused.
+Must not know: file formats.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagurid.errors import ModelLoadError
+from pagurid.models import LlamaForCausalLM
+from pagurid.weights.progress import track
+
+__all__ = ["CheckpointTensor", "fill_parameters"]
+
+_log = logging.getLogger(__name__)
+
+_LEFTOVERS = (re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),)
+"""Buffers that old checkpoints carry and that are computed from the config instead."""
+
+_TIED_HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTensor:
+    """One tensor of a checkpoint, not read yet. `name` is the checkpoint name, as safetensors have it."""
+
+    name: str
+    source: str
+    """For messages: the file, and the name there if it is another."""
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+
+def fill_parameters(model: LlamaForCausalLM, tensors: Sequence[CheckpointTensor], *, title: str) -> None:
+    """Copies (and converts to float32) every tensor into its slot; checks all names and shapes first."""
+    slots = model.parameter_slots()
+    chosen: dict[str, CheckpointTensor] = {}
+    stray_head: CheckpointTensor | None = None
+    for tensor in tensors:
+        slot = slots.get(tensor.name)
+        if slot is None:
+            if tensor.name == _TIED_HEAD:
+                stray_head = tensor  # the config says that the embeddings are the head: they are
+                continue
+            if any(pattern.fullmatch(tensor.name) for pattern in _LEFTOVERS):
+                continue
+            raise ModelLoadError(
+                f"{tensor.source}: tensor {tensor.name} is not part of {_description(model)}"
+            )
+        if tensor.name in chosen:
+            raise ModelLoadError(
+                f"tensor {tensor.name} occurs twice: in {chosen[tensor.name].source} and in {tensor.source}"
+            )
+        if tensor.shape != tuple(slot.shape):
+            raise ModelLoadError(
+                f"{tensor.source}: tensor {tensor.name} has shape {list(tensor.shape)}, "
+                f"the config asks for {list(slot.shape)}"
+            )
+        chosen[tensor.name] = tensor
+    missing = [name for name in slots if name not in chosen]
+    if missing:
+        raise ModelLoadError(_missing_message(missing, title))
+    with torch.inference_mode():
+        for name, tensor in track(chosen.items(), title=f"Loading {title}", weight=_size_of):
+            slots[name].copy_(tensor.read())
+        if stray_head is not None and not torch.equal(stray_head.read().to(torch.float32), model.embedding):
+            _log.warning(
+                "%s: %s differs from the embeddings but tie_word_embeddings is true: it is ignored",
+                stray_head.source,
+                _TIED_HEAD,
+            )
+
+
+def _size_of(item: tuple[str, CheckpointTensor]) -> int:
+    size = 1
+    for length in item[1].shape:
+        size *= length
+    return size
+
+
+def _description(model: LlamaForCausalLM) -> str:
+    config = model.config
+    return f"a {config.architecture} of {config.num_layers} layers"
+
+
+def _missing_message(missing: list[str], title: str) -> str:
+    message = f"{title}: no tensor for {missing[0]}"
+    if len(missing) > 1:
+        message += f" and {len(missing) - 1} more parameters"
+    if missing == [_TIED_HEAD]:
+        message += (
+            " (tie_word_embeddings is false or absent; set it to true in config.json if the head is tied)"
+        )
+    return message

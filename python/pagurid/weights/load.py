@@ -1,0 +1,78 @@
+"""`load_model`: from a path to a model that can run, with its config and tokenizer.
+
+Owns: telling the formats apart, and the union of end-of-sequence ids from all places (CASES D33).
+Must not know: the engine, requests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pagurid import ops
+from pagurid.errors import ModelLoadError
+from pagurid.model_files import read_json, read_json_if_present
+from pagurid.models import LlamaForCausalLM, ModelConfig
+from pagurid.models.config import token_ids_of
+from pagurid.tokenizer import Tokenizer
+from pagurid.tokenizer.directory import tokenizer_from_directory
+from pagurid.weights.fill import fill_parameters
+from pagurid.weights.safetensors_dir import safetensors_of
+
+__all__ = ["LoadedModel", "load_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything an engine needs of a model. `name` is the directory's or the file's."""
+
+    model: LlamaForCausalLM
+    config: ModelConfig
+    tokenizer: Tokenizer
+    name: str
+
+
+def load_model(
+    path: Path,
+    *,
+    max_model_len: int | None = None,
+    kernels: Literal["rust", "reference"] = "rust",
+) -> LoadedModel:
+    """Loads a directory with safetensors; ModelLoadError says in one line what is wrong.
+
+    `max_model_len` bounds the positions that can be computed; the model's own context by default.
+    """
+    if not path.exists():
+        raise ModelLoadError(f"{path} does not exist")
+    ops.select(kernels)
+    return _load_directory(path, max_model_len)
+
+
+def _load_directory(directory: Path, max_model_len: int | None) -> LoadedModel:
+    config_file = directory / "config.json"
+    content = read_json(config_file)
+    config = ModelConfig.from_hf(content, file=str(config_file))
+    tensors = safetensors_of(directory)
+    generation = read_json_if_present(directory / "generation_config.json")
+    tokenizer = tokenizer_from_directory(
+        directory,
+        vocab_size=config.vocab_size,
+        eos_token_ids=config.eos_token_ids.union(token_ids_of(generation.get("eos_token_id"))),
+    )
+    config = dataclasses.replace(config, eos_token_ids=tokenizer.eos_token_ids)
+    model = LlamaForCausalLM(config, max_model_len=_context(config, max_model_len))
+    fill_parameters(model, tensors, title=directory.name)
+    return LoadedModel(model, config, tokenizer, directory.name)
+
+
+def _context(config: ModelConfig, max_model_len: int | None) -> int:
+    longest = config.max_position_embeddings
+    if max_model_len is None:
+        return longest
+    if not 1 <= max_model_len <= longest:
+        raise ModelLoadError(
+            f"max_model_len is {max_model_len}; this model computes from 1 to {longest} tokens"
+        )
+    return max_model_len
