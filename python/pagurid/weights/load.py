@@ -18,7 +18,10 @@ from pagurid.models import LlamaForCausalLM, ModelConfig
 from pagurid.models.config import token_ids_of
 from pagurid.tokenizer import Tokenizer
 from pagurid.tokenizer.directory import tokenizer_from_directory
+from pagurid.tokenizer.gguf import tokenizer_from_gguf
 from pagurid.weights.fill import fill_parameters
+from pagurid.weights.gguf_config import config_of_gguf
+from pagurid.weights.gguf_file import GgufFile
 from pagurid.weights.safetensors_dir import safetensors_of
 
 __all__ = ["LoadedModel", "load_model"]
@@ -40,14 +43,18 @@ def load_model(
     max_model_len: int | None = None,
     kernels: Literal["rust", "reference"] = "rust",
 ) -> LoadedModel:
-    """Loads a directory with safetensors; ModelLoadError says in one line what is wrong.
+    """Loads a directory with safetensors, or a .gguf file; ModelLoadError says in one line what is wrong.
 
     `max_model_len` bounds the positions that can be computed; the model's own context by default.
     """
     if not path.exists():
         raise ModelLoadError(f"{path} does not exist")
     ops.select(kernels)
-    return _load_directory(path, max_model_len)
+    if path.is_dir():
+        return _load_directory(path, max_model_len)
+    if path.suffix == ".gguf":
+        return _load_gguf(path, max_model_len)
+    raise ModelLoadError(f"{path} is neither a directory with safetensors nor a .gguf file")
 
 
 def _load_directory(directory: Path, max_model_len: int | None) -> LoadedModel:
@@ -65,6 +72,16 @@ def _load_directory(directory: Path, max_model_len: int | None) -> LoadedModel:
     model = LlamaForCausalLM(config, max_model_len=_context(config, max_model_len))
     fill_parameters(model, tensors, title=directory.name)
     return LoadedModel(model, config, tokenizer, directory.name)
+
+
+def _load_gguf(file: Path, max_model_len: int | None) -> LoadedModel:
+    gguf_file = GgufFile(file)
+    config = config_of_gguf(gguf_file)
+    tokenizer = tokenizer_from_gguf(gguf_file.metadata, vocab_size=config.vocab_size, file=str(file))
+    config = dataclasses.replace(config, eos_token_ids=tokenizer.eos_token_ids)
+    model = LlamaForCausalLM(config, max_model_len=_context(config, max_model_len))
+    fill_parameters(model, gguf_file.tensors(config), title=file.name)
+    return LoadedModel(model, config, tokenizer, file.stem)
 
 
 def _context(config: ModelConfig, max_model_len: int | None) -> int:
