@@ -214,7 +214,7 @@ class OutputDelta:
     @property
     def finish_reason(self) -> FinishReason | None: """set on the sequence's last delta"""
     @property
-    def stop_reason(self) -> int | str | None: """the stop token id or stop string that ended it"""
+    def stop_reason(self) -> int | str | None: """the stop token id or stop string of the request that ended it; None for an end-of-sequence token"""
     @property
     def error(self) -> str | None: """with finish_reason "error": what happened"""
     @property
@@ -245,7 +245,7 @@ class SchedulerStats:
 class Scheduler:
     """Queue, blocks, plan, sampling, detokenising and outputs of one engine.
 
-    Threads: `submit`, `cancel`, `progress`, `stats` from any thread; `wait_for_work`, `plan`, `sample`, `commit`,
+    Threads: `submit`, `cancel`, `release`, `progress`, `stats`, `wake`, `close` from any thread; `wait_for_work`, `plan`, `sample`, `commit`,
     `abort_step`, `check_invariants` from the one engine thread; `take_ready` and `take_output` from one consumer.
     Every method gives up the GIL while it works.
     """
@@ -264,6 +264,8 @@ class Scheduler:
     def max_tokens_for(self, prompt_tokens: int, params: SamplingParams) -> int:
         """The most completion tokens a sequence of such a request can get (max_tokens, or what is left)."""
     def cancel(self, request_id: int) -> None: """Idempotent; blocks are free before the next step."""
+    def release(self, request_id: int) -> None:
+        """Cancels the request if it is unfinished and drops all that it has given or will give: nothing is left to take."""
     def progress(self, request_id: int) -> RequestProgress | None: ...
     def stats(self) -> SchedulerStats: ...
     def has_unfinished_requests(self) -> bool: ...

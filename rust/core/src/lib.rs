@@ -1,3 +1,21 @@
 //! Pagurid core: everything between a request and a step plan. No Python, no torch.
 
+pub mod block_pool;
+pub mod clock;
+pub mod detokenizer;
 pub mod error;
+pub mod intake;
+pub mod metrics;
+pub mod output;
+pub mod prefix_cache;
+pub mod queue;
+pub mod request;
+pub mod request_table;
+pub mod sampling;
+pub mod sampling_params;
+pub mod scheduler;
+pub mod sequence;
+pub mod stats;
+pub mod step_plan;
+pub mod vocabulary;
+pub mod wake;

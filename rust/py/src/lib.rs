@@ -4,6 +4,11 @@ use pyo3::prelude::*;
 
 mod errors;
 mod kernels;
+mod outputs;
+mod sampling;
+mod scheduler;
+mod step_plan;
+mod text;
 
 #[pymodule]
 mod _core {
@@ -11,6 +16,16 @@ mod _core {
     use crate::errors::error_table;
     #[pymodule_export]
     use crate::kernels::kernels;
+    #[pymodule_export]
+    use crate::outputs::{OutputDelta, RequestMetrics, RequestProgress, SchedulerStats, TokenLogprobs};
+    #[pymodule_export]
+    use crate::sampling::SamplingParams;
+    #[pymodule_export]
+    use crate::scheduler::{Scheduler, SchedulerConfig};
+    #[pymodule_export]
+    use crate::step_plan::StepPlan;
+    #[pymodule_export]
+    use crate::text::Vocabulary;
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {

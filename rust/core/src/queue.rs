@@ -1,0 +1,111 @@
+//! The bounded queue between the door and the scheduler: many submitters, one drain, no lock.
+//!
+//! Owns: the count of requests that wait (here or, drained, in the scheduler), which is what the bound is about.
+//! Invariant: a reserved place always finds room, because the ring is as large as the bound.
+//! Must not know: what a request is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+
+/// Bounded lock-free queue whose bound counts until `leave`, not until `pop`.
+pub struct SubmissionQueue<T> {
+    ring: ArrayQueue<T>,
+    waiting: CachePadded<AtomicUsize>,
+}
+
+impl<T> SubmissionQueue<T> {
+    /// A queue for at most `bound` waiting items.
+    pub fn new(bound: usize) -> Self {
+        Self { ring: ArrayQueue::new(bound), waiting: CachePadded::new(AtomicUsize::new(0)) }
+    }
+
+    /// The bound.
+    pub fn bound(&self) -> usize {
+        self.ring.capacity()
+    }
+
+    /// Items that wait.
+    pub fn num_waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Takes a place; gives how many are ahead, or None when the queue is full.
+    pub fn reserve(&self) -> Option<usize> {
+        // Relaxed: the count guards no data, the ring has its own ordering.
+        let bound = self.bound();
+        let enter = |waiting: usize| (waiting < bound).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).ok()
+    }
+
+    /// Puts an item on a reserved place.
+    pub fn push(&self, item: T) {
+        let pushed = self.ring.push(item).is_ok();
+        assert!(pushed, "a reserved place has room in the ring");
+    }
+
+    /// The oldest item; its place stays taken until `leave`.
+    pub fn pop(&self) -> Option<T> {
+        self.ring.pop()
+    }
+
+    /// Items that are not popped yet.
+    pub fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Whether all items are popped.
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// A popped item waits no longer.
+    pub fn leave(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_counts_until_an_item_leaves() {
+        let queue = SubmissionQueue::new(2);
+        for ahead in 0..2 {
+            assert_eq!(queue.reserve(), Some(ahead));
+            queue.push(ahead);
+        }
+        assert_eq!(queue.reserve(), None);
+        assert_eq!(queue.pop(), Some(0));
+        assert_eq!(queue.reserve(), None, "popped, but still waiting");
+        queue.leave();
+        assert_eq!(queue.reserve(), Some(1));
+        queue.push(7);
+        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(1), Some(7), None));
+    }
+
+    #[test]
+    fn concurrent_submitters_never_pass_the_bound() {
+        let queue = SubmissionQueue::new(64);
+        let accepted: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut accepted = 0;
+                        for item in 0..100 {
+                            if queue.reserve().is_some() {
+                                queue.push(item);
+                                accepted += 1;
+                            }
+                        }
+                        accepted
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!((accepted, queue.len()), (64, 64));
+    }
+}

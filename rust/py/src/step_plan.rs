@@ -1,0 +1,112 @@
+//! `_core.StepPlan`: numpy views of the step plan's buffers, without a copy.
+//!
+//! Owns: the views. Invariant: a view keeps the buffers alive, and they never move.
+//! Must not know: what is planned.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
+
+use numpy::ndarray::{ArrayView1, ArrayView2};
+use numpy::{PyArray1, PyArray2};
+use pagurid_core::step_plan::StepBuffers;
+use pyo3::prelude::*;
+
+/// Views of the flat buffers that the last `plan()` filled: no copy, valid until the next `plan()`.
+///
+/// Arrays have their full, fixed capacity and never move; the `num_*` say how much of them counts.
+/// Rows are tokens, grouped by sequence.
+#[pyclass(frozen, module = "pagurid._core")]
+pub struct StepPlan {
+    buffers: Arc<StepBuffers>,
+}
+
+impl StepPlan {
+    pub fn new(buffers: Arc<StepBuffers>) -> Self {
+        Self { buffers }
+    }
+}
+
+fn view_i32<'py>(owner: &Bound<'py, StepPlan>, buffer: &[AtomicI32]) -> Bound<'py, PyArray1<i32>> {
+    // SAFETY: an AtomicI32 is laid out as an i32; the buffer lives as long as `owner`, which the array keeps alive,
+    // and never moves. The core writes it only inside `plan()`, on the thread that reads the views.
+    unsafe {
+        let view = ArrayView1::from_shape_ptr(buffer.len(), buffer.as_ptr().cast::<i32>());
+        PyArray1::borrow_from_array(&view, owner.clone().into_any())
+    }
+}
+
+fn view_i64<'py>(owner: &Bound<'py, StepPlan>, buffer: &[AtomicI64]) -> Bound<'py, PyArray1<i64>> {
+    // SAFETY: as in `view_i32`.
+    unsafe {
+        let view = ArrayView1::from_shape_ptr(buffer.len(), buffer.as_ptr().cast::<i64>());
+        PyArray1::borrow_from_array(&view, owner.clone().into_any())
+    }
+}
+
+#[pymethods]
+impl StepPlan {
+    #[getter]
+    fn num_tokens(&self) -> usize {
+        self.buffers.num_tokens.load(Ordering::Acquire)
+    }
+
+    #[getter]
+    fn num_sequences(&self) -> usize {
+        self.buffers.num_sequences.load(Ordering::Acquire)
+    }
+
+    #[getter]
+    fn num_logits_rows(&self) -> usize {
+        self.buffers.num_logits_rows.load(Ordering::Acquire)
+    }
+
+    /// `[max_num_batched_tokens]`
+    #[getter]
+    fn token_ids<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i32>> {
+        view_i32(slf, &slf.get().buffers.token_ids)
+    }
+
+    /// `[max_num_batched_tokens]`
+    #[getter]
+    fn positions<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i32>> {
+        view_i32(slf, &slf.get().buffers.positions)
+    }
+
+    /// `[max_num_batched_tokens]`: block · `block_size` + offset; −1 writes nothing
+    #[getter]
+    fn slot_mapping<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i64>> {
+        view_i64(slf, &slf.get().buffers.slot_mapping)
+    }
+
+    /// `[max_num_seqs + 1]`: rows `query_start[s]` .. `query_start[s + 1]` belong to sequence s
+    #[getter]
+    fn query_start<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i32>> {
+        view_i32(slf, &slf.get().buffers.query_start)
+    }
+
+    /// `[max_num_seqs]`: tokens in the KV cache after this step
+    #[getter]
+    fn context_lens<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i32>> {
+        view_i32(slf, &slf.get().buffers.context_lens)
+    }
+
+    /// `[max_num_seqs, max_blocks_per_sequence]`
+    #[getter]
+    fn block_tables<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray2<i32>> {
+        let buffers = &slf.get().buffers;
+        let columns = buffers.max_blocks_per_sequence;
+        let rows = buffers.block_tables.len() / columns;
+        // SAFETY: as in `view_i32`; rows × columns is the buffer's length.
+        unsafe {
+            let view =
+                ArrayView2::from_shape_ptr((rows, columns), buffers.block_tables.as_ptr().cast::<i32>());
+            PyArray2::borrow_from_array(&view, slf.clone().into_any())
+        }
+    }
+
+    /// `[max_num_seqs]`: rows whose logits are needed, ascending
+    #[getter]
+    fn logits_rows<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i32>> {
+        view_i32(slf, &slf.get().buffers.logits_rows)
+    }
+}
