@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from default_model import default_model_file
 from paged_runner import PagedRunner
-
 from pagurid.weights import LoadedModel, load_model
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from paged_runner import PagedRunner
 from pagurid.errors import ModelLoadError
 from pagurid.models import LlamaForCausalLM, ModelConfig
-from pagurid.weights import LoadedModel, load_model
+from pagurid.weights import LoadedModel, load, load_model
+from tiny_gguf import write_tiny_gguf
 from tiny_models import TinyModel, make_tiny_model, tiny_config, tiny_weights, write_json
 
 PROMPT = [298, 275, 336, 33, 17, 90]
@@ -262,6 +263,23 @@ def test_missing_files(tiny: Path, tmp_path: Path) -> None:
         copy = shutil.copytree(tiny, tmp_path / f"without-{name}")
         (copy / name).unlink()
         assert expected in refusal(copy)
+
+
+def test_directory_with_one_gguf_file(tmp_path: Path) -> None:
+    """It is the model; of several, one must be named."""
+    write_tiny_gguf(tmp_path / "a.gguf", TinyModel())
+    assert load_model(tmp_path).name == "a"
+    write_tiny_gguf(tmp_path / "b.gguf", TinyModel())
+    assert "several GGUF files, name one of them: a.gguf, b.gguf" in refusal(tmp_path)
+
+
+def test_too_little_memory(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both numbers, before anything is allocated."""
+    monkeypatch.setattr(load, "available_memory_bytes", lambda: 2**18)
+    message = refusal(tiny)
+    assert "tiny needs 0.0 GiB of memory in float32, 0.0 GiB are free" in message
+    monkeypatch.setattr(load, "available_memory_bytes", lambda: None)
+    load_model(tiny)
 
 
 def test_pickles_are_not_loaded(tiny: Path) -> None:

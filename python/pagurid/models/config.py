@@ -70,6 +70,19 @@ class ModelConfig:
         if self.head_dim < 2 or self.head_dim % 2:
             raise ModelLoadError(f"head_dim must be even and at least 2, got {self.head_dim}")
 
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that the model holds; times four they are its bytes in float32."""
+        query, key_value = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        hidden, inner = self.hidden_size, self.intermediate_size
+        attention = (2 * query + 2 * key_value) * hidden
+        biases = self.qkv_bias * (query + 2 * key_value) + self.attention_out_bias * hidden
+        biases += self.mlp_bias * (2 * inner + hidden)
+        norms = 2 * hidden + self.qk_norm * 2 * self.head_dim
+        layer = attention + 3 * hidden * inner + biases + norms
+        embeddings = self.vocab_size * hidden * (1 if self.tie_word_embeddings else 2)
+        return embeddings + self.num_layers * layer + hidden
+
     @classmethod
     def from_hf(cls, content: Mapping[str, Any], *, file: str = "config.json") -> ModelConfig:
         """Reads the content of a `config.json`; `file` is for messages."""

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from pagurid import ops
 from pagurid.errors import ModelLoadError
+from pagurid.machine_memory import available_memory_bytes
 from pagurid.model_files import read_json, read_json_if_present
 from pagurid.models import LlamaForCausalLM, ModelConfig
 from pagurid.models.config import token_ids_of
@@ -43,8 +46,9 @@ def load_model(
     max_model_len: int | None = None,
     kernels: Literal["rust", "reference"] = "rust",
 ) -> LoadedModel:
-    """Loads a directory with safetensors, or a .gguf file; ModelLoadError says in one line what is wrong.
+    """Loads a directory with safetensors, a .gguf file, or a directory with just one such file.
 
+    ModelLoadError says in one line what is wrong.
     `max_model_len` bounds the positions that can be computed; the model's own context by default.
     """
     if not path.exists():
@@ -59,6 +63,11 @@ def load_model(
 
 def _load_directory(directory: Path, max_model_len: int | None) -> LoadedModel:
     config_file = directory / "config.json"
+    if not config_file.exists() and (files := sorted(directory.glob("*.gguf"))):
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
+            raise ModelLoadError(f"{directory} holds several GGUF files, name one of them: {names}")
+        return _load_gguf(files[0], max_model_len)
     content = read_json(config_file)
     config = ModelConfig.from_hf(content, file=str(config_file))
     tensors = safetensors_of(directory)
@@ -69,7 +78,7 @@ def _load_directory(directory: Path, max_model_len: int | None) -> LoadedModel:
         eos_token_ids=config.eos_token_ids.union(token_ids_of(generation.get("eos_token_id"))),
     )
     config = dataclasses.replace(config, eos_token_ids=tokenizer.eos_token_ids)
-    model = LlamaForCausalLM(config, max_model_len=_context(config, max_model_len))
+    model = _empty_model(config, max_model_len, directory.name)
     fill_parameters(model, tensors, title=directory.name)
     return LoadedModel(model, config, tokenizer, directory.name)
 
@@ -79,9 +88,21 @@ def _load_gguf(file: Path, max_model_len: int | None) -> LoadedModel:
     config = config_of_gguf(gguf_file)
     tokenizer = tokenizer_from_gguf(gguf_file.metadata, vocab_size=config.vocab_size, file=str(file))
     config = dataclasses.replace(config, eos_token_ids=tokenizer.eos_token_ids)
-    model = LlamaForCausalLM(config, max_model_len=_context(config, max_model_len))
+    model = _empty_model(config, max_model_len, file.name)
     fill_parameters(model, gguf_file.tensors(config), title=file.name)
     return LoadedModel(model, config, tokenizer, file.stem)
+
+
+def _empty_model(config: ModelConfig, max_model_len: int | None, name: str) -> LlamaForCausalLM:
+    """Uninitialised, if there is memory for it: a system out of memory kills without a word."""
+    needed = config.num_parameters * torch.float32.itemsize
+    available = available_memory_bytes()
+    if available is not None and needed > available:
+        raise ModelLoadError(
+            f"{name} needs {needed / 2**30:.1f} GiB of memory in float32, "
+            f"{available / 2**30:.1f} GiB are free; use a smaller model or a larger machine"
+        )
+    return LlamaForCausalLM(config, max_model_len=_context(config, max_model_len))
 
 
 def _context(config: ModelConfig, max_model_len: int | None) -> int:
