@@ -24,6 +24,24 @@ struct Block {
     next: BlockId,
 }
 
+/// Whether a pool can have this size.
+pub fn check_size(num_blocks: usize, block_size: usize) -> Result<()> {
+    if num_blocks < 2 {
+        let message =
+            format!("num_blocks must be at least 2 (block 0 is never handed out), got {num_blocks}");
+        return Err(Error::invalid("num_blocks", message));
+    }
+    if block_size == 0 {
+        return Err(Error::invalid("block_size", "block_size must be at least 1, got 0"));
+    }
+    let fits = num_blocks.checked_mul(block_size).is_some_and(|slots| i32::try_from(slots).is_ok());
+    if !fits {
+        let message = format!("num_blocks × block_size must be below 2^31, got {num_blocks} × {block_size}");
+        return Err(Error::invalid("num_blocks", message));
+    }
+    Ok(())
+}
+
 /// `num_blocks` KV blocks with reference counts and, if enabled, a prefix cache.
 pub struct BlockPool {
     block_size: usize,
@@ -36,20 +54,7 @@ pub struct BlockPool {
 impl BlockPool {
     /// A pool of `num_blocks` blocks, block 0 included, of `block_size` tokens each.
     pub fn new(num_blocks: usize, block_size: usize, cache: Option<PrefixCache>) -> Result<Self> {
-        if num_blocks < 2 {
-            let message =
-                format!("num_blocks must be at least 2 (block 0 is never handed out), got {num_blocks}");
-            return Err(Error::invalid("num_blocks", message));
-        }
-        if block_size == 0 {
-            return Err(Error::invalid("block_size", "block_size must be at least 1, got 0"));
-        }
-        let fits = num_blocks.checked_mul(block_size).is_some_and(|slots| slots <= i32::MAX as usize);
-        if !fits {
-            let message =
-                format!("num_blocks × block_size must be below 2^31, got {num_blocks} × {block_size}");
-            return Err(Error::invalid("num_blocks", message));
-        }
+        check_size(num_blocks, block_size)?;
         Ok(Self {
             block_size,
             blocks: vec![Block::default(); num_blocks].into_boxed_slice(),
@@ -115,6 +120,9 @@ impl BlockPool {
     }
 
     /// Adds an owner to a block that is used or cached.
+    ///
+    /// # Panics
+    /// If the block is free: there is nothing in it to share.
     pub fn share(&mut self, block: BlockId) {
         if self.blocks[block as usize].references == 0 {
             assert!(self.is_published(block), "block {block} is free: it cannot be shared");
@@ -124,6 +132,9 @@ impl BlockPool {
     }
 
     /// Takes one owner away. A published block without owners stays cached, any other is free.
+    ///
+    /// # Panics
+    /// If the block has no owner: nothing is freed twice.
     pub fn free(&mut self, block: BlockId) {
         let entry = &mut self.blocks[block as usize];
         assert!(entry.references > 0, "block {block} has no owner: it cannot be freed twice");

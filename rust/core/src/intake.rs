@@ -148,6 +148,11 @@ impl Intake {
         }
     }
 
+    /// Requests that are unfinished or whose last output nobody has taken or released.
+    pub fn num_live_requests(&self) -> usize {
+        self.table.num_live()
+    }
+
     /// Whether any accepted request has not ended.
     pub fn has_unfinished_requests(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) > 0

@@ -40,6 +40,9 @@ impl<T> SubmissionQueue<T> {
     }
 
     /// Puts an item on a reserved place.
+    ///
+    /// # Panics
+    /// If more items are pushed than places were reserved.
     pub fn push(&self, item: T) {
         let pushed = self.ring.push(item).is_ok();
         assert!(pushed, "a reserved place has room in the ring");

@@ -159,6 +159,9 @@ pub struct RequestTable {
 
 impl RequestTable {
     /// A slot for a new request, queued behind `position` others.
+    ///
+    /// # Panics
+    /// If 2^24 requests are live.
     pub fn acquire(&self, prompt_tokens: usize, position: usize) -> RequestId {
         let index =
             self.vacant.pop().map_or_else(|| self.slots.push(RequestSlot::default()), |slot| slot as usize);

@@ -40,3 +40,28 @@ pub struct SamplingParams {
     /// Hide special tokens from the text.
     pub skip_special_tokens: bool,
 }
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            n: 1,
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            seed: None,
+            stop: Vec::new(),
+            stop_token_ids: Vec::new(),
+            include_stop_str_in_output: false,
+            max_tokens: None,
+            min_tokens: 0,
+            ignore_eos: false,
+            logprobs: None,
+            skip_special_tokens: true,
+        }
+    }
+}

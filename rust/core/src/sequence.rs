@@ -16,6 +16,17 @@ use crate::prefix_cache::{BlockHash, BlockHasher, Publication};
 use crate::request_table::RequestId;
 use crate::sampling::SequenceSampler;
 
+/// Where a sequence is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It holds no blocks.
+    Waiting,
+    /// It holds blocks; older tokens than its newest are still to be computed.
+    Prefill,
+    /// It gains a token in every step.
+    Decode,
+}
+
 /// See the module.
 pub struct Sequence {
     /// Its request.
@@ -54,10 +65,8 @@ pub struct Sequence {
     pub finish: Option<Finish>,
     /// Whether it was ever admitted: later admissions are resumes.
     pub was_admitted: bool,
-    /// Whether it holds blocks.
-    pub is_running: bool,
-    /// Whether all known tokens but the newest are computed, so that it gains a token in every step.
-    pub is_decoding: bool,
+    /// Where it is.
+    pub phase: Phase,
 }
 
 impl Sequence {

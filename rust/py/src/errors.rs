@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyType};
 
 static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
-fn class<'py>(py: Python<'py>, code: ErrorCode) -> PyResult<Bound<'py, PyType>> {
+fn class(py: Python<'_>, code: ErrorCode) -> PyResult<Bound<'_, PyType>> {
     let classes = CLASSES.get_or_try_init(py, || -> PyResult<Py<PyDict>> {
         Ok(py.import("pagurid.errors")?.getattr("ERRORS")?.cast_into::<PyDict>()?.unbind())
     })?;

@@ -1,7 +1,8 @@
-//! The PyO3 module `pagurid._core`: thin bindings, no logic. The only crate that touches the GIL.
+//! The `PyO3` module `pagurid._core`: thin bindings, no logic. The only crate that touches the GIL.
 
 use pyo3::prelude::*;
 
+mod block_pool;
 mod errors;
 mod kernels;
 mod outputs;
@@ -12,6 +13,8 @@ mod text;
 
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::block_pool::BlockPool;
     #[pymodule_export]
     use crate::errors::error_table;
     #[pymodule_export]

@@ -28,7 +28,8 @@ pub struct SchedulerConfig(config::SchedulerConfig);
 impl SchedulerConfig {
     #[new]
     #[pyo3(signature = (*, num_blocks, block_size = 16, max_model_len, max_num_seqs, max_num_batched_tokens, vocab_size,
-        eos_token_ids = Vec::new(), max_queued_requests = 1024, enable_prefix_caching = true, kv_bytes_per_block = 0,
+        eos_token_ids = Vec::new(), max_queued_requests = 1024, enable_prefix_caching = true, prefix_hash_bits = 128,
+        kv_bytes_per_block = 0,
         cost_per_hour = None))]
     #[allow(clippy::too_many_arguments)] // keyword arguments, each with a name
     fn new(
@@ -41,6 +42,7 @@ impl SchedulerConfig {
         eos_token_ids: Vec<u32>,
         max_queued_requests: usize,
         enable_prefix_caching: bool,
+        prefix_hash_bits: u32,
         kv_bytes_per_block: u64,
         cost_per_hour: Option<f64>,
     ) -> PyResult<Self> {
@@ -54,6 +56,7 @@ impl SchedulerConfig {
             eos_token_ids,
             max_queued_requests,
             enable_prefix_caching,
+            prefix_hash_bits,
             kv_bytes_per_block,
             cost_per_hour,
         };
@@ -94,6 +97,10 @@ impl SchedulerConfig {
     #[getter]
     fn enable_prefix_caching(&self) -> bool {
         self.0.enable_prefix_caching
+    }
+    #[getter]
+    fn prefix_hash_bits(&self) -> u32 {
+        self.0.prefix_hash_bits
     }
     #[getter]
     fn kv_bytes_per_block(&self) -> u64 {
@@ -176,7 +183,7 @@ impl Scheduler {
         vocabulary: Option<PyRef<'_, Vocabulary>>,
     ) -> PyResult<Self> {
         let vocabulary = vocabulary.map(|vocabulary| vocabulary.inner());
-        let (engine, intake) = scheduler::Scheduler::new(config.get().0.clone(), vocabulary, 128)
+        let (engine, intake) = scheduler::Scheduler::new(config.get().0.clone(), vocabulary)
             .map_err(|error| to_python(&error))?;
         let step_plan = Py::new(py, StepPlan::new(engine.step_plan().buffers().clone()))?;
         Ok(Self { config, intake, engine: AtomicCell::new(Some(Box::new(engine))), step_plan })

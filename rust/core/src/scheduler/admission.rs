@@ -13,7 +13,7 @@ use crate::output::FinishReason;
 use crate::request::Request;
 use crate::request_table::{RequestId, RequestState, slot_index};
 use crate::sampling::SequenceSampler;
-use crate::sequence::Sequence;
+use crate::sequence::{Phase, Sequence};
 
 /// Sequences per request in `Sequence::order`; `SamplingParams` allows fewer.
 const ORDER_STRIDE: u64 = 1 << 10;
@@ -96,8 +96,7 @@ impl Scheduler {
             sampler: SequenceSampler::new(request.params.clone(), request.seed, index, &request.prompt),
             finish: None,
             was_admitted: false,
-            is_running: false,
-            is_decoding: false,
+            phase: Phase::Waiting,
         };
         let key = self.sequences.insert(sequence);
         self.request_mut(id).sequences.push(key);
@@ -137,7 +136,7 @@ impl Scheduler {
         *promised_blocks += fresh;
         let (id, index) = (sequence.request, sequence.index);
         let is_first = !std::mem::replace(&mut sequence.was_admitted, true);
-        sequence.is_running = true;
+        sequence.phase = Phase::Prefill;
         let known = sequence.known_tokens();
         let cached = hits * self.config.block_size;
         self.blocked = None;
@@ -172,8 +171,7 @@ impl Scheduler {
         let sequence = &mut self.sequences[key];
         debug_assert!(sequence.planned_in_step != self.step_number && sequence.finish.is_none());
         let count = sequence.give_back_blocks(&mut self.pool);
-        sequence.is_running = false;
-        sequence.is_decoding = false;
+        sequence.phase = Phase::Waiting;
         sequence.table_version = table_version;
         let id = sequence.request;
         self.waiting.insert((order, key));

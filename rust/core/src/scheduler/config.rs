@@ -1,5 +1,6 @@
 //! What is fixed while a scheduler lives, and the limits that follow from it.
 
+use crate::block_pool::check_size;
 use crate::error::{Error, Result};
 
 /// Sizes and limits of one scheduler. Make it with `validate`.
@@ -23,6 +24,8 @@ pub struct SchedulerConfig {
     pub max_queued_requests: usize,
     /// Whether computed prefixes are kept and shared.
     pub enable_prefix_caching: bool,
+    /// Width of the prefix cache's hashes; fewer than 128 only to force collisions in tests.
+    pub prefix_hash_bits: u32,
     /// Of all layers together; only for the figures.
     pub kv_bytes_per_block: u64,
     /// Price of the machine; gives every answer its cost.
@@ -39,8 +42,6 @@ impl SchedulerConfig {
             }
             Ok(())
         };
-        at_least("num_blocks", self.num_blocks, 2)?;
-        at_least("block_size", self.block_size, 1)?;
         at_least("max_model_len", self.max_model_len, 2)?;
         at_least("max_num_seqs", self.max_num_seqs, 1)?;
         at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)?;
@@ -56,15 +57,7 @@ impl SchedulerConfig {
                 ),
             ));
         }
-        if self.num_blocks.saturating_mul(self.block_size) > i32::MAX as usize {
-            return Err(Error::invalid(
-                "num_blocks",
-                format!(
-                    "num_blocks × block_size must be below 2^31, got {} × {}",
-                    self.num_blocks, self.block_size
-                ),
-            ));
-        }
+        check_size(self.num_blocks, self.block_size)?;
         if let Some(&id) = self.eos_token_ids.iter().find(|&&id| id as usize >= self.vocab_size) {
             return Err(Error::invalid(
                 "eos_token_ids",

@@ -5,8 +5,10 @@
 
 use super::{Scheduler, SequenceKey};
 use crate::clock::Nanos;
+use crate::detokenizer::Detokenizer;
 use crate::output::{Finish, PendingOutput};
 use crate::request_table::{RequestId, slot_index};
+use crate::sequence::Phase;
 
 impl Scheduler {
     /// Marks a sequence; what it still gets is dropped. The first reason counts.
@@ -53,11 +55,11 @@ impl Scheduler {
     fn take_out(&mut self, key: SequenceKey, now: Nanos) {
         let mut sequence = self.sequences.remove(key);
         let id = sequence.request;
-        if !sequence.is_running && self.waiting.remove(&(sequence.order, key)) {
+        if sequence.phase == Phase::Waiting && self.waiting.remove(&(sequence.order, key)) {
             self.waiting_changed = true;
         }
         let count = sequence.give_back_blocks(&mut self.pool);
-        let rest = sequence.detokenizer.as_mut().map(|detokenizer| detokenizer.finish()).unwrap_or_default();
+        let rest = sequence.detokenizer.as_mut().map(Detokenizer::finish).unwrap_or_default();
         let finish = sequence.finish.take();
         let reason = finish.as_ref().map(|finish| finish.reason);
         let add = |output: &mut PendingOutput| {

@@ -2,6 +2,7 @@
 
 use super::Scheduler;
 use crate::error::{Error, Result};
+use crate::sequence::Phase;
 
 impl Scheduler {
     /// Names the invariant that does not hold. `idle`: nothing may run, wait or hold a block either.
@@ -12,7 +13,7 @@ impl Scheduler {
             let place = (sequence.order, key);
             let runs = self.running.binary_search(&place).is_ok();
             let waits = self.waiting.contains(&place);
-            if runs == waits || runs != sequence.is_running {
+            if runs == waits || runs == (sequence.phase == Phase::Waiting) {
                 return fail(format!("sequence {key} must run or wait: runs {runs}, waits {waits}"));
             }
             if waits && !sequence.blocks.is_empty() {

@@ -102,8 +102,6 @@ pub struct Scheduler {
     /// The waiting head that found too few blocks, and how many there were: no need to look again before there are
     /// more.
     blocked: Option<(u64, usize)>,
-    /// A prefill that got no block although younger sequences ran: served first in the next step.
-    starved: Option<(u64, SequenceKey)>,
     step: OpenStep,
     step_number: u64,
     next_arrival: u64,
@@ -116,16 +114,13 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler and its door. `hash_bits` below 128 force hash collisions, for tests.
-    pub fn new(
-        config: SchedulerConfig,
-        vocabulary: Option<Arc<Vocabulary>>,
-        hash_bits: u32,
-    ) -> Result<(Self, Arc<Intake>)> {
+    /// A scheduler and its door.
+    pub fn new(config: SchedulerConfig, vocabulary: Option<Arc<Vocabulary>>) -> Result<(Self, Arc<Intake>)> {
         let config = config.validate()?;
-        let hasher = match config.enable_prefix_caching {
-            true => Some(BlockHasher::new(config.block_size, hash_bits)?),
-            false => None,
+        let hasher = if config.enable_prefix_caching {
+            Some(BlockHasher::new(config.block_size, config.prefix_hash_bits)?)
+        } else {
+            None
         };
         let cache = hasher.is_some().then(|| PrefixCache::new(config.num_blocks, config.block_size));
         let pool = BlockPool::new(config.num_blocks, config.block_size, cache)?;
@@ -144,7 +139,6 @@ impl Scheduler {
             waiting_changed: false,
             num_held_back: 0,
             blocked: None,
-            starved: None,
             step: OpenStep::default(),
             step_number: 0,
             next_arrival: 0,

@@ -3,12 +3,14 @@
 //! Owns: the order of service. Decodes first, one token each; what is left of the budget is shared among prefilling
 //! and waiting sequences by water-filling: equal shares, unused parts flow on, so a long prompt can't starve short
 //! ones nor they it. A share is never cut below a useful chunk; the oldest is always served, then short before long.
-//! Invariants: the step's tokens never exceed the budget; a sequence already in the plan is never preempted; the
-//! oldest running sequence advances in every step.
+//! Invariants: the step's tokens never exceed the budget; a sequence already in the plan is never preempted; blocks
+//! are never taken from an older sequence for a younger one, and the oldest takes its next one first, so somebody
+//! always advances.
 
 use super::{Candidate, Planned, Scheduler, SequenceKey};
 use crate::error::{Error, Result};
 use crate::output::FinishReason;
+use crate::sequence::Phase;
 use crate::step_plan::PlannedRows;
 
 /// Below this, cutting chunks smaller to serve more prompts at once only delays them all.
@@ -30,7 +32,7 @@ impl Scheduler {
         self.drain_cancels();
         self.finish_ending(now);
 
-        self.rescue_starved();
+        self.secure_oldest();
         let budget = self.plan_decodes(self.config.max_num_batched_tokens);
         self.finish_ending(now);
         self.plan_prefills(budget);
@@ -42,15 +44,14 @@ impl Scheduler {
         Ok(self.step.is_open)
     }
 
-    /// Frees what an older prefill still needs, from younger sequences, before these grow any further.
-    fn rescue_starved(&mut self) {
-        let Some(place) = self.starved.take() else { return };
-        if self.running.binary_search(&place).is_err() {
+    /// The oldest running sequence takes its next block before anyone else can, so that somebody always advances.
+    fn secure_oldest(&mut self) {
+        let Some(&(_, oldest)) = self.running.first() else { return };
+        let sequence = &self.sequences[oldest];
+        if sequence.missing_blocks(sequence.computed_tokens + 1, self.config.block_size) == 0 {
             return;
         }
-        let sequence = &self.sequences[place.1];
-        let needed = sequence.missing_blocks(sequence.known_tokens(), self.config.block_size);
-        while self.pool.num_available_blocks() < needed && self.running.last() != Some(&place) {
+        while !self.take_blocks(oldest, 1) && self.running.len() > 1 {
             self.preempt_last();
         }
     }
@@ -170,41 +171,23 @@ impl Scheduler {
     ) -> usize {
         let Candidate { key, remaining, chunk, .. } = *candidate;
         let wanted = tokens.min(remaining - chunk);
-        if wanted == 0 || !self.sequences[key].is_running {
+        if wanted == 0 || self.sequences[key].phase == Phase::Waiting {
             return 0;
         }
         let block_size = self.config.block_size;
         let until = self.sequences[key].computed_tokens + chunk;
-        let mut missing = self.sequences[key].missing_blocks(until + wanted, block_size);
-        if missing > 0 && self.pool.num_available_blocks() == 0 {
-            self.make_room_for(key);
-        }
-        missing = missing.min(self.pool.num_available_blocks());
+        let missing = self.sequences[key].missing_blocks(until + wanted, block_size);
+        let missing = missing.min(self.pool.num_available_blocks());
         let taken = self.take_blocks(key, missing);
         debug_assert!(taken);
         *promised_blocks = promised_blocks.saturating_sub(missing);
         let room = self.sequences[key].blocks.len() * block_size - until;
         let gained = wanted.min(room);
-        if gained == 0 && chunk == 0 {
-            let place = (candidate.order, key);
-            self.starved = Some(self.starved.map_or(place, |other| other.min(place)));
-        }
         if gained > 0 {
             candidate.chunk += gained;
             self.sequences[key].planned_in_step = self.step_number;
         }
         gained
-    }
-
-    /// Preempts younger sequences that are not in this plan until there is a block.
-    fn make_room_for(&mut self, key: SequenceKey) {
-        while self.pool.num_available_blocks() == 0 {
-            let Some(&(_, last)) = self.running.last() else { break };
-            if last == key || self.sequences[last].planned_in_step == self.step_number {
-                break;
-            }
-            self.preempt_last();
-        }
     }
 
     fn push_planned(&mut self, key: SequenceKey, num_tokens: usize) {

@@ -9,6 +9,7 @@ use crate::clock::Nanos;
 use crate::error::{Error, Result};
 use crate::output::{Finish, FinishReason, StopReason, TokenLogprobs};
 use crate::request_table::RequestState;
+use crate::sequence::Phase;
 
 impl Scheduler {
     /// Chooses a token for each logits row of the open step; `logits` is `[num_logits_rows, vocab_size]`.
@@ -106,16 +107,16 @@ impl Scheduler {
             self.next_table_version += 1;
             sequence.table_version = self.next_table_version;
         }
-        if sequence.is_decoding {
+        if sequence.phase == Phase::Decode {
             return;
         }
         let (id, index, computed) = (sequence.request, sequence.index, sequence.computed_tokens);
         let known = sequence.known_tokens();
         let prompt_done = computed >= sequence.prompt.len();
-        sequence.is_decoding = computed == known;
         let slot = self.intake.table.slot(id);
         slot.set_prefill(computed, known);
         if computed == known {
+            sequence.phase = Phase::Decode;
             slot.set_state(RequestState::Decode);
         }
         if index == 0 && prompt_done {
@@ -165,9 +166,9 @@ impl Scheduler {
         self.intake.table.put(sequence.request, |output| {
             let delta = output.delta(index);
             if delta.text.is_empty() {
-                delta.text = text
+                delta.text = text;
             } else {
-                delta.text.push_str(&text)
+                delta.text.push_str(&text);
             }
             delta.token_ids.push(token);
             delta.completion_tokens = completion_tokens as u32;
