@@ -1,14 +1,16 @@
 """The Rust core. Everything here works without torch and without the rest of `pagurid`."""
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pagurid._core import kernels as kernels
-
 __version__: str
+
+kernels: ModuleType
+"""Raw entry points of the CPU kernels, called by `pagurid.ops` only."""
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 RequestState = Literal["queued", "prefill", "decode", "preempted", "finished"]
@@ -56,7 +58,7 @@ class Vocabulary:
         cls,
         token_bytes: Sequence[bytes],
         *,
-        special_token_ids: Sequence[int] = (),
+        special_token_ids: Sequence[int] = ...,
         strip_leading_space: bool = False,
     ) -> Vocabulary: ...
     def __len__(self) -> int: ...
@@ -94,13 +96,55 @@ def sample(
 
 @final
 class BlockPool:
-    """`num_blocks` KV blocks with reference counts and a prefix cache. Block 0 is never handed out."""
+    """`num_blocks` KV blocks with reference counts and a prefix cache. Block 0 is never handed out.
 
-    def __new__(cls, num_blocks: int, block_size: int, *, enable_prefix_caching: bool = True) -> BlockPool: ...
-    # allocate / free / share / lookup / publish / check_invariants, num_free_blocks, num_cached_blocks, ...
+    `hash_bits` below 128 force hash collisions, for tests of their handling.
+    """
+
+    def __new__(
+        cls, num_blocks: int, block_size: int, *, enable_prefix_caching: bool = True, hash_bits: int = 128
+    ) -> BlockPool: ...
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def num_usable_blocks(self) -> int:
+        """blocks that can be handed out at all: all but block 0"""
+    @property
+    def num_free_blocks(self) -> int:
+        """blocks that hold nothing"""
+    @property
+    def num_cached_blocks(self) -> int:
+        """blocks without an owner that a lookup can still hit"""
+    @property
+    def num_used_blocks(self) -> int:
+        """blocks with an owner"""
+    def allocate(self, count: int = 1) -> list[int] | None:
+        """Blocks with one owner each, evicting cached ones if need be; None, and nothing taken, if there are too few."""
+    def share(self, block_ids: Sequence[int]) -> None:
+        """One more owner for each of these blocks, which must have one."""
+    def free(self, block_ids: Sequence[int]) -> None:
+        """One owner less for each block of a sequence, in the sequence's order: its tail is evicted before its head."""
+    def references(self, block_id: int) -> int:
+        """Owners of a block."""
+    def lookup(self, token_ids: Sequence[int]) -> list[int]:
+        """The cached blocks of the longest known prefix of these tokens, with one more owner each."""
+    def publish(self, block_ids: Sequence[int], token_ids: Sequence[int]) -> list[int]:
+        """Makes the full blocks of a sequence hittable; `block_ids` are its blocks, computed and owned.
+
+        Returns the sequence's blocks from now on: a block that the cache already held under another number is
+        exchanged for it, and the owner's reference goes along."""
+    def check_invariants(self) -> None:
+        """Raises InternalError naming the invariant that does not hold."""
 
 @final
 class SchedulerConfig:
+    """Sizes and limits of a scheduler; raises `InvalidRequest` naming the field.
+
+    `prefix_hash_bits` below 128 force hash collisions, for tests of their handling.
+    """
+
     def __new__(
         cls,
         *,
@@ -110,13 +154,37 @@ class SchedulerConfig:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         vocab_size: int,
-        eos_token_ids: Sequence[int] = (),
+        eos_token_ids: Sequence[int] = ...,
         max_queued_requests: int = 1024,
         enable_prefix_caching: bool = True,
+        prefix_hash_bits: int = 128,
         kv_bytes_per_block: int = 0,
         cost_per_hour: float | None = None,
     ) -> SchedulerConfig: ...
-    # one read-only property per argument
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def max_model_len(self) -> int: ...
+    @property
+    def max_num_seqs(self) -> int: ...
+    @property
+    def max_num_batched_tokens(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def eos_token_ids(self) -> list[int]: ...
+    @property
+    def max_queued_requests(self) -> int: ...
+    @property
+    def enable_prefix_caching(self) -> bool: ...
+    @property
+    def prefix_hash_bits(self) -> int: ...
+    @property
+    def kv_bytes_per_block(self) -> int: ...
+    @property
+    def cost_per_hour(self) -> float | None: ...
 
 @final
 class StepPlan:
@@ -235,11 +303,64 @@ class RequestProgress:
 
 @final
 class SchedulerStats:
-    # num_running, num_waiting, total_blocks (usable), free_blocks, cached_blocks, used_blocks, kv_cache_used_bytes,
-    # kv_cache_usage (0..1), steps, prompt_tokens, completion_tokens, cached_tokens (prefix hits), prefix_cache_queries_tokens,
-    # preemptions, requests_finished: dict[FinishReason, int], failed_steps, consecutive_failed_steps, busy_s,
-    # attributed_busy_s, last_step_tokens, last_step_ms, uptime_s
-    ...
+    """The scheduler's figures of one moment: as of its last step, the queue's as of now."""
+
+    @property
+    def num_running(self) -> int:
+        """sequences that hold blocks"""
+    @property
+    def num_waiting(self) -> int:
+        """sequences that wait for their first or next step"""
+    @property
+    def total_blocks(self) -> int:
+        """blocks that can be handed out: free + cached + used"""
+    @property
+    def free_blocks(self) -> int: ...
+    @property
+    def cached_blocks(self) -> int: ...
+    @property
+    def used_blocks(self) -> int: ...
+    @property
+    def kv_cache_used_bytes(self) -> int: ...
+    @property
+    def kv_cache_usage(self) -> float:
+        """used of total blocks, 0..1"""
+    @property
+    def steps(self) -> int:
+        """steps that ended well"""
+    @property
+    def prompt_tokens(self) -> int:
+        """of admitted requests"""
+    @property
+    def completion_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int:
+        """prompt tokens found in the prefix cache"""
+    @property
+    def prefix_cache_queries_tokens(self) -> int:
+        """prompt tokens looked up in the prefix cache"""
+    @property
+    def preemptions(self) -> int: ...
+    @property
+    def requests_finished(self) -> dict[FinishReason, int]:
+        """by the reason of the sequence that ended last"""
+    @property
+    def failed_steps(self) -> int: ...
+    @property
+    def consecutive_failed_steps(self) -> int:
+        """since the last good one"""
+    @property
+    def busy_s(self) -> float:
+        """time in steps, from `plan` to the end of `commit`"""
+    @property
+    def attributed_busy_s(self) -> float:
+        """of this, what is in some request's `busy_ms`"""
+    @property
+    def last_step_tokens(self) -> int: ...
+    @property
+    def last_step_ms(self) -> float: ...
+    @property
+    def uptime_s(self) -> float: ...
 
 @final
 class Scheduler:

@@ -47,7 +47,8 @@ pub enum RequestState {
 }
 
 impl RequestState {
-    const ALL: [Self; 5] = [Self::Queued, Self::Prefill, Self::Decode, Self::Preempted, Self::Finished];
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Queued, Self::Prefill, Self::Decode, Self::Preempted, Self::Finished];
 
     /// The word on the wire.
     pub const fn wire(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! The `PyO3` module `pagurid._core`: thin bindings, no logic. The only crate that touches the GIL.
 
-use pyo3::prelude::*;
+use pyo3::prelude::pymodule;
 
 mod block_pool;
 mod errors;
@@ -13,6 +13,11 @@ mod text;
 
 #[pymodule]
 mod _core {
+    use pagurid_core::output::FinishReason;
+    use pagurid_core::request_table::RequestState;
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
     #[pymodule_export]
     use crate::block_pool::BlockPool;
     #[pymodule_export]
@@ -31,8 +36,19 @@ mod _core {
     use crate::text::Vocabulary;
 
     #[pymodule_init]
-    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
-        use pyo3::types::PyModuleMethods;
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        add_literals(module, "FinishReason", &FinishReason::ALL.map(FinishReason::wire))?;
+        add_literals(module, "RequestState", &RequestState::ALL.map(RequestState::wire))?;
+        // The stub says what is public.
+        module.delattr("__all__")
+    }
+
+    /// A type alias for these words, so that the stub's name exists when the program runs, too.
+    fn add_literals(module: &Bound<'_, PyModule>, name: &str, words: &[&str]) -> PyResult<()> {
+        let typing = module.py().import("typing")?;
+        let literal = typing.getattr("Literal")?;
+        let literals = words.iter().map(|word| literal.get_item(word)).collect::<PyResult<Vec<_>>>()?;
+        module.add(name, typing.getattr("Union")?.get_item(PyTuple::new(module.py(), literals)?)?)
     }
 }
