@@ -209,6 +209,11 @@ def test_special_tokens_in_both_spellings(directory: Path) -> None:
     assert tokenizer.special_tokens["eos_token"] == "<|im_end|>"
 
 
+def test_end_ids_beyond_the_logits_are_dropped() -> None:
+    """D33: configs of cut-down models name ids that they no longer have."""
+    assert make_tokenizer(tiny_tokenizer(), 512, eos_token_ids=[-1, 2, 511, 512]).eos_token_ids == {2, 511}
+
+
 def test_directory_without_tokenizer_config(directory: Path) -> None:
     """tokenizer.json alone is a tokenizer, without special tokens and templates."""
     (directory / "tokenizer_config.json").unlink()

@@ -44,9 +44,9 @@ class Tokenizer:
         """`bos_token`, `eos_token`, … as templates spell them."""
         self.bos_token_id = self._id_of("bos_token")
         eos_token_id = self._id_of("eos_token")
-        own_eos = () if eos_token_id is None else (eos_token_id,)
-        self.eos_token_ids = frozenset(eos_token_ids).union(own_eos)
-        """All ids that end a sequence (CASES D33)."""
+        ends = {*eos_token_ids} | ({eos_token_id} if eos_token_id is not None else set())
+        self.eos_token_ids = frozenset(token_id for token_id in ends if 0 <= token_id < vocab_size)
+        """All ids that end a sequence (CASES D33). One beyond the logits can never be chosen and is dropped."""
         self._chat_template = (
             ChatTemplate(chat_templates, self.special_tokens, file=file) if chat_templates else None
         )
