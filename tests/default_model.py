@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagurid.pull import resolve_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @cache

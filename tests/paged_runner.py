@@ -7,11 +7,14 @@ neighbours. Unlike the engine it has no queue, no prefix cache, no sampling but 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from pagurid.models import KvCache, LlamaForCausalLM, StepInputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class PagedRunner:

@@ -7,8 +7,7 @@ Owns: names, metadata keys and the row order of q and k as llama.cpp's converter
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
@@ -16,6 +15,9 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 
 from tiny_models import CHAT_TEMPLATE, TinyModel, tiny_tokenizer, tiny_weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NAMES = {
     "model.embed_tokens": "token_embd",

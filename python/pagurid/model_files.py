@@ -7,10 +7,12 @@ Must not know: what they mean.
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagurid.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["read_json", "read_json_if_present"]
 

@@ -12,10 +12,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagurid.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["download_wheel"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,9 @@ from pagurid.models.rope import inverse_frequencies
 from pagurid.weights import LoadedModel, load_model
 from tiny_gguf import write_tiny_gguf
 from tiny_models import LLAMA3_ROPE_SCALING, TinyModel, make_tiny_model, tiny_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROMPT = [298, 275, 336, 33, 17, 90, 301, 44, 205, 7, 8, 150, 440, 33, 60, 61, 62, 301, 302, 12]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pagurid.errors import ModelLoadError
 from pagurid.weights import load_model
 from tiny_models import TinyModel, make_tiny_model, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def refusal(path: Path, **options: Any) -> str:

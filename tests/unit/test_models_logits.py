@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -11,6 +10,9 @@ import torch
 from paged_runner import PagedRunner
 from pagurid.weights import LoadedModel, load_model
 from tiny_models import LLAMA3_ROPE_SCALING, TinyModel, make_tiny_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOLERANCE = 1e-4
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tokenizers
@@ -16,6 +15,9 @@ from pagurid.tokenizer import Tokenizer
 from pagurid.tokenizer.directory import tokenizer_from_directory
 from pagurid.tokenizer.vocabulary import VocabularyData, byte_level_alphabet, vocabulary_data
 from tiny_models import make_tiny_model, tiny_tokenizer, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXTS = [
     "What is the capital of France?",

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from default_model import default_model_file
 from pagurid.errors import ModelLoadError
-from pagurid.tokenizer import Tokenizer
 from pagurid.tokenizer.gguf import tokenizer_from_gguf
 from pagurid.tokenizer.pre_tokenizers import pre_tokenizer_named
 from pagurid.weights.gguf_file import GgufFile
 from tiny_models import SPECIAL_TOKENS, tiny_tokenizer
+
+if TYPE_CHECKING:
+    from pagurid.tokenizer import Tokenizer
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "smollm2_token_ids.jsonl"
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -19,6 +17,10 @@ from pagurid.models import LlamaForCausalLM, ModelConfig
 from pagurid.weights import LoadedModel, load, load_model
 from tiny_gguf import write_tiny_gguf
 from tiny_models import TinyModel, make_tiny_model, tiny_config, tiny_weights, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 PROMPT = [298, 275, 336, 33, 17, 90]
 

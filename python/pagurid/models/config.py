@@ -8,12 +8,14 @@ Must not know: tensors, files, tokenizers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pagurid.errors import ModelLoadError
 from pagurid.models.registry import Architecture, architecture_named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["ModelConfig", "RopeScaling", "token_ids_of"]
 

@@ -8,9 +8,12 @@ Must not know: who owns which block.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
-from pagurid.models.config import ModelConfig
+if TYPE_CHECKING:
+    from pagurid.models.config import ModelConfig
 
 __all__ = ["KvCache"]
 

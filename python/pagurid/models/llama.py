@@ -10,15 +10,18 @@ Must not know: files, requests, the scheduler. What a KV block looks like inside
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from pagurid import ops
-from pagurid.models.config import ModelConfig
-from pagurid.models.kv_cache import KvCache
 from pagurid.models.rope import cos_sin_table
-from pagurid.models.step_inputs import StepInputs
+
+if TYPE_CHECKING:
+    from pagurid.models.config import ModelConfig
+    from pagurid.models.kv_cache import KvCache
+    from pagurid.models.step_inputs import StepInputs
 
 __all__ = ["Linear", "LlamaForCausalLM", "LlamaLayer"]
 

@@ -8,11 +8,14 @@ Must not know: how q and k are laid out (half-split pairs; the ops do that).
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
 from pagurid.errors import ModelLoadError
-from pagurid.models.config import ModelConfig, RopeScaling
+
+if TYPE_CHECKING:
+    from pagurid.models.config import ModelConfig, RopeScaling
 
 __all__ = ["cos_sin_table", "inverse_frequencies"]
 

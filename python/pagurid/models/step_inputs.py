@@ -7,8 +7,10 @@ Must not know: the scheduler, requests.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["StepInputs"]
 

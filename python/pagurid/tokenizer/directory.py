@@ -6,15 +6,17 @@ Must not know: weights, the model's config.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
 from pagurid.errors import ModelLoadError
 from pagurid.model_files import read_json_if_present
 from pagurid.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 __all__ = ["tokenizer_from_directory"]
 

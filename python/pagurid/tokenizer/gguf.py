@@ -7,8 +7,7 @@ Must not know: GGUF files; metadata come as a mapping.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, processors
@@ -16,6 +15,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, processors
 from pagurid.errors import ModelLoadError
 from pagurid.tokenizer.pre_tokenizers import pre_tokenizer_named
 from pagurid.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["tokenizer_from_gguf"]
 

@@ -8,9 +8,8 @@ Must not know: models, requests. Streaming is the core's: it has the same vocabu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
@@ -18,6 +17,9 @@ from pagurid import _core
 from pagurid.errors import InvalidRequest
 from pagurid.tokenizer.chat_template import ChatTemplate
 from pagurid.tokenizer.vocabulary import VocabularyData, vocabulary_data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Tokenizer"]
 
@@ -46,7 +48,7 @@ class Tokenizer:
         eos_token_id = self._id_of("eos_token")
         ends = {*eos_token_ids} | ({eos_token_id} if eos_token_id is not None else set())
         self.eos_token_ids = frozenset(token_id for token_id in ends if 0 <= token_id < vocab_size)
-        """All ids that end a sequence (CASES D33). One beyond the logits can never be chosen and is dropped."""
+        """All ids that end a sequence (CASES D33). Those beyond the logits cannot be chosen."""
         self._chat_template = (
             ChatTemplate(chat_templates, self.special_tokens, file=file) if chat_templates else None
         )

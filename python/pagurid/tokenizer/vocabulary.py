@@ -8,11 +8,13 @@ Must not know: how text becomes tokens, streams.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagurid.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["VocabularyData", "byte_level_alphabet", "vocabulary_data"]
 

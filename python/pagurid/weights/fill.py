@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from pagurid.errors import ModelLoadError
-from pagurid.models import LlamaForCausalLM
 from pagurid.weights.progress import track
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pagurid.models import LlamaForCausalLM
 
 __all__ = ["CheckpointTensor", "fill_parameters"]
 

@@ -8,10 +8,8 @@ Must not know: which tensors a model needs, what the tokenizer metadata mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
@@ -20,9 +18,14 @@ from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
 from pagurid.errors import ModelLoadError
-from pagurid.models import ModelConfig
 from pagurid.models.registry import architecture_of_gguf
 from pagurid.weights.fill import CheckpointTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pagurid.models import ModelConfig
 
 __all__ = ["GgufFile"]
 

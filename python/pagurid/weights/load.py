@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -19,13 +18,17 @@ from pagurid.machine_memory import available_memory_bytes
 from pagurid.model_files import read_json, read_json_if_present
 from pagurid.models import LlamaForCausalLM, ModelConfig
 from pagurid.models.config import token_ids_of
-from pagurid.tokenizer import Tokenizer
 from pagurid.tokenizer.directory import tokenizer_from_directory
 from pagurid.tokenizer.gguf import tokenizer_from_gguf
 from pagurid.weights.fill import fill_parameters
 from pagurid.weights.gguf_config import config_of_gguf
 from pagurid.weights.gguf_file import GgufFile
 from pagurid.weights.safetensors_dir import safetensors_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pagurid.tokenizer import Tokenizer
 
 __all__ = ["LoadedModel", "load_model"]
 

@@ -8,14 +8,16 @@ Must not know: which tensors a model needs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from pagurid.errors import ModelLoadError
 from pagurid.model_files import read_json
 from pagurid.weights.fill import CheckpointTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["safetensors_of"]
 
