@@ -20,7 +20,7 @@ def error_table() -> list[tuple[str, int]]:
 
 @final
 class SamplingParams:
-    """How the tokens of one request are chosen. Validated here; raises `InvalidRequest` naming the parameter."""
+    """How the tokens of one request are chosen; raises `InvalidRequest` naming the parameter."""
 
     def __new__(
         cls,
@@ -121,11 +121,11 @@ class BlockPool:
     def num_used_blocks(self) -> int:
         """blocks with an owner"""
     def allocate(self, count: int = 1) -> list[int] | None:
-        """Blocks with one owner each, evicting cached ones if need be; None, and nothing taken, if there are too few."""
+        """Blocks with one owner each, evicting cached ones if need be; None, and nothing taken, if too few."""
     def share(self, block_ids: Sequence[int]) -> None:
         """One more owner for each of these blocks, which must have one."""
     def free(self, block_ids: Sequence[int]) -> None:
-        """One owner less for each block of a sequence, in the sequence's order: its tail is evicted before its head."""
+        """One owner less for each of a sequence's blocks, in its order: the tail is evicted before the head."""
     def references(self, block_id: int) -> int:
         """Owners of a block."""
     def lookup(self, token_ids: Sequence[int]) -> list[int]:
@@ -201,19 +201,26 @@ class StepPlan:
     @property
     def num_logits_rows(self) -> int: ...
     @property
-    def token_ids(self) -> NDArray[np.int32]: """[max_num_batched_tokens]"""
+    def token_ids(self) -> NDArray[np.int32]:
+        """[max_num_batched_tokens]"""
     @property
-    def positions(self) -> NDArray[np.int32]: """[max_num_batched_tokens]"""
+    def positions(self) -> NDArray[np.int32]:
+        """[max_num_batched_tokens]"""
     @property
-    def slot_mapping(self) -> NDArray[np.int64]: """[max_num_batched_tokens]: block * block_size + offset; −1 writes nothing"""
+    def slot_mapping(self) -> NDArray[np.int64]:
+        """[max_num_batched_tokens]: block * block_size + offset"""
     @property
-    def query_start(self) -> NDArray[np.int32]: """[max_num_seqs + 1]: rows query_start[s] .. query_start[s + 1] belong to sequence s"""
+    def query_start(self) -> NDArray[np.int32]:
+        """[max_num_seqs + 1]: sequence s has rows query_start[s] .. query_start[s + 1]"""
     @property
-    def context_lens(self) -> NDArray[np.int32]: """[max_num_seqs]: tokens in the KV cache after this step"""
+    def context_lens(self) -> NDArray[np.int32]:
+        """[max_num_seqs]: tokens in the KV cache after this step"""
     @property
-    def block_tables(self) -> NDArray[np.int32]: """[max_num_seqs, max_blocks_per_sequence]"""
+    def block_tables(self) -> NDArray[np.int32]:
+        """[max_num_seqs, max_blocks_per_sequence]"""
     @property
-    def logits_rows(self) -> NDArray[np.int32]: """[max_num_seqs]: rows whose logits are needed, ascending"""
+    def logits_rows(self) -> NDArray[np.int32]:
+        """[max_num_seqs]: rows whose logits are needed, ascending"""
 
 @final
 class TokenLogprobs:
@@ -224,11 +231,12 @@ class TokenLogprobs:
     @property
     def logprob(self) -> float: ...
     @property
-    def top(self) -> list[tuple[int, float]]: """the `logprobs` most likely tokens, best first"""
+    def top(self) -> list[tuple[int, float]]:
+        """the `logprobs` most likely tokens, best first"""
 
 @final
 class RequestMetrics:
-    """The figures of one finished request (all its sequences). Times in ms, None where there is no such event."""
+    """The figures of one finished request, all its sequences. Times in ms, None where nothing happened."""
 
     @property
     def prompt_tokens(self) -> int: ...
@@ -237,31 +245,40 @@ class RequestMetrics:
     @property
     def completion_tokens(self) -> int: ...
     @property
-    def queue_ms(self) -> float: """arrival → first scheduled"""
+    def queue_ms(self) -> float:
+        """arrival → first scheduled"""
     @property
-    def prefill_ms(self) -> float | None: """first scheduled → first token"""
+    def prefill_ms(self) -> float | None:
+        """first scheduled → first token"""
     @property
-    def ttft_ms(self) -> float | None: """arrival → first token"""
+    def ttft_ms(self) -> float | None:
+        """arrival → first token"""
     @property
-    def decode_ms(self) -> float | None: """first token → last token"""
+    def decode_ms(self) -> float | None:
+        """first token → last token"""
     @property
-    def total_ms(self) -> float: """arrival → end"""
+    def total_ms(self) -> float:
+        """arrival → end"""
     @property
     def inter_token_p50_ms(self) -> float | None: ...
     @property
     def inter_token_p99_ms(self) -> float | None: ...
     @property
-    def tokens_per_second(self) -> float | None: """completion tokens over the time from arrival's first schedule to the end"""
+    def tokens_per_second(self) -> float | None:
+        """completion tokens over the time from first scheduled to the end"""
     @property
     def preemptions(self) -> int: ...
     @property
     def kv_cache_peak_bytes(self) -> int: ...
     @property
-    def busy_ms(self) -> float: """this request's share of the steps' time, by the tokens it had in each"""
+    def busy_ms(self) -> float:
+        """this request's share of the steps' time, by the tokens it had in each"""
     @property
-    def cost(self) -> float | None: """busy time × cost_per_hour; None without --cost-per-hour"""
+    def cost(self) -> float | None:
+        """busy time × cost_per_hour; None without --cost-per-hour"""
     @property
-    def cost_per_1k_tokens(self) -> float | None: """cost over prompt + completion tokens, × 1000"""
+    def cost_per_1k_tokens(self) -> float | None:
+        """cost over prompt + completion tokens, × 1000"""
 
 @final
 class OutputDelta:
@@ -270,7 +287,8 @@ class OutputDelta:
     @property
     def request_id(self) -> int: ...
     @property
-    def index(self) -> int: """which of the request's n sequences"""
+    def index(self) -> int:
+        """which of the request's n sequences"""
     @property
     def text(self) -> str: ...
     @property
@@ -278,28 +296,35 @@ class OutputDelta:
     @property
     def logprobs(self) -> list[TokenLogprobs] | None: ...
     @property
-    def completion_tokens(self) -> int: """of this sequence, so far"""
+    def completion_tokens(self) -> int:
+        """of this sequence, so far"""
     @property
-    def finish_reason(self) -> FinishReason | None: """set on the sequence's last delta"""
+    def finish_reason(self) -> FinishReason | None:
+        """set on the sequence's last delta"""
     @property
-    def stop_reason(self) -> int | str | None: """the stop token id or stop string of the request that ended it; None for an end-of-sequence token"""
+    def stop_reason(self) -> int | str | None:
+        """the request's stop token id or stop string that ended it; None for an end-of-sequence token"""
     @property
-    def error(self) -> str | None: """with finish_reason "error": what happened"""
+    def error(self) -> str | None:
+        """with finish_reason "error": what happened"""
     @property
-    def metrics(self) -> RequestMetrics | None: """set on the request's very last delta"""
+    def metrics(self) -> RequestMetrics | None:
+        """set on the request's very last delta"""
 
 @final
 class RequestProgress:
     @property
     def state(self) -> RequestState: ...
     @property
-    def position(self) -> int | None: """in the queue, from 0; None unless queued"""
+    def position(self) -> int | None:
+        """in the queue, from 0; None unless queued"""
     @property
     def prefill_done_tokens(self) -> int: ...
     @property
     def prefill_total_tokens(self) -> int: ...
     @property
-    def cached_tokens(self) -> int | None: """None until admitted"""
+    def cached_tokens(self) -> int | None:
+        """None until admitted"""
 
 @final
 class SchedulerStats:
@@ -366,9 +391,10 @@ class SchedulerStats:
 class Scheduler:
     """Queue, blocks, plan, sampling, detokenising and outputs of one engine.
 
-    Threads: `submit`, `cancel`, `release`, `progress`, `stats`, `wake`, `close` from any thread; `wait_for_work`, `plan`, `sample`, `commit`,
-    `abort_step`, `check_invariants` from the one engine thread; `take_ready` and `take_output` from one consumer.
-    Every method gives up the GIL while it works.
+    Threads: `submit`, `cancel`, `release`, `progress`, `stats`, `wake`, `close` from any thread;
+    `wait_for_work`, `plan`, `sample`, `commit`, `abort_step`, `check_invariants` from the one engine thread (a
+    second one gets an `InternalError`); `take_ready` and `take_output` from one consumer.
+    What takes long gives up the GIL.
     """
 
     def __new__(cls, config: SchedulerConfig, vocabulary: Vocabulary | None = None) -> Scheduler: ...
@@ -377,29 +403,45 @@ class Scheduler:
     @property
     def step_plan(self) -> StepPlan: ...
     def submit(
-        self, prompt_token_ids: Sequence[int] | NDArray[np.int32], params: SamplingParams, *, age_ms: float = 0.0
+        self,
+        prompt_token_ids: Sequence[int] | NDArray[np.int32] | NDArray[np.int64],
+        params: SamplingParams,
+        *,
+        age_ms: float = 0.0,
     ) -> int:
-        """Validates every limit and queues the request; returns its id. `age_ms`: how long ago it arrived at the door.
+        """Validates every limit and queues the request; returns its id.
 
-        Raises InvalidRequest, ContextLengthExceeded, QueueFull, Overloaded."""
+        `age_ms`: how long ago it arrived at the door. Raises InvalidRequest, ContextLengthExceeded, QueueFull,
+        Overloaded."""
     def max_tokens_for(self, prompt_tokens: int, params: SamplingParams) -> int:
         """The most completion tokens a sequence of such a request can get (max_tokens, or what is left)."""
-    def cancel(self, request_id: int) -> None: """Idempotent; blocks are free before the next step."""
+    def cancel(self, request_id: int) -> None:
+        """Idempotent; blocks are free before the next step."""
     def release(self, request_id: int) -> None:
-        """Cancels the request if it is unfinished and drops all that it has given or will give: nothing is left to take."""
+        """Cancels the request if it is unfinished and drops all that it has given or will give.
+
+        For a client that is gone: nothing is left to take, and nothing leaks."""
     def progress(self, request_id: int) -> RequestProgress | None: ...
     def stats(self) -> SchedulerStats: ...
     def has_unfinished_requests(self) -> bool: ...
-    def wait_for_work(self, timeout_s: float) -> bool: """Parks until there is something to plan; False on timeout."""
-    def wake(self) -> None: """Ends a `wait_for_work` early."""
-    def plan(self) -> bool: """True if there is a step to run."""
-    def sample(self, logits: NDArray[np.float32]) -> None: """[num_logits_rows, vocab_size] → the plan's sampled tokens"""
+    def wait_for_work(self, timeout_s: float) -> bool:
+        """Parks until there is something to plan; False on timeout."""
+    def wake(self) -> None:
+        """Ends a `wait_for_work` early."""
+    def plan(self) -> bool:
+        """True if there is a step to run."""
+    def sample(self, logits: NDArray[np.float32]) -> None:
+        """[num_logits_rows, vocab_size], contiguous → the plan's sampled tokens"""
     def commit(self, sampled_token_ids: NDArray[np.int32] | None = None) -> None:
         """Ends the step with the tokens of `sample`, or with these ([num_logits_rows])."""
-    def abort_step(self, message: str) -> None: """Ends the requests of the current step with `internal`."""
-    def close(self) -> None: """Refuses further submits (Overloaded) and cancels nothing."""
+    def abort_step(self, message: str) -> None:
+        """Ends the requests of the current step with `internal`."""
+    def close(self) -> None:
+        """Refuses further submits (Overloaded) and cancels nothing."""
     def has_ready(self) -> bool: ...
-    def take_ready(self) -> list[int]: """Requests with something to take, each once."""
-    def take_output(self, request_id: int) -> list[OutputDelta]: """All that is new, one delta per sequence at most."""
+    def take_ready(self) -> list[int]:
+        """Requests with something to take, each once."""
+    def take_output(self, request_id: int) -> list[OutputDelta]:
+        """All that is new, one delta per sequence at most."""
     def check_invariants(self, *, idle: bool = False) -> None:
         """Raises InternalError naming the invariant that does not hold."""
