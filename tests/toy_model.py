@@ -1,8 +1,8 @@
 """A toy language model over the step plan, for tests of `_core.Scheduler` without torch.
 
 Owns: the model, the loop that drives a scheduler with it, and the one right answer to a prompt.
-Its "KV cache" holds a hash of all tokens up to each slot, read back through the block table, and the next token is
-a function of that hash: a wrong slot, block, position or chunk changes the text.
+Its "KV cache" holds a hash of all tokens up to each slot, read back through the block table, and the next token
+is a function of that hash: a wrong slot, block, position or chunk changes the text.
 """
 
 from __future__ import annotations

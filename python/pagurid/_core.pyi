@@ -121,11 +121,11 @@ class BlockPool:
     def num_used_blocks(self) -> int:
         """blocks with an owner"""
     def allocate(self, count: int = 1) -> list[int] | None:
-        """Blocks with one owner each, evicting cached ones if need be; None, and nothing taken, if too few."""
+        """Blocks with one owner each, evicting cached ones if need be; None, and none taken, if too few."""
     def share(self, block_ids: Sequence[int]) -> None:
         """One more owner for each of these blocks, which must have one."""
     def free(self, block_ids: Sequence[int]) -> None:
-        """One owner less for each of a sequence's blocks, in its order: the tail is evicted before the head."""
+        """One owner less for each of a sequence's blocks, in its order: the tail is evicted first."""
     def references(self, block_id: int) -> int:
         """Owners of a block."""
     def lookup(self, token_ids: Sequence[int]) -> list[int]:
@@ -392,8 +392,8 @@ class Scheduler:
     """Queue, blocks, plan, sampling, detokenising and outputs of one engine.
 
     Threads: `submit`, `cancel`, `release`, `progress`, `stats`, `wake`, `close` from any thread;
-    `wait_for_work`, `plan`, `sample`, `commit`, `abort_step`, `check_invariants` from the one engine thread (a
-    second one gets an `InternalError`); `take_ready` and `take_output` from one consumer.
+    `wait_for_work`, `plan`, `sample`, `commit`, `abort_step`, `check_invariants` from the one engine thread
+    (a second one gets an `InternalError`); `take_ready` and `take_output` from one consumer.
     What takes long gives up the GIL.
     """
 
@@ -411,8 +411,8 @@ class Scheduler:
     ) -> int:
         """Validates every limit and queues the request; returns its id.
 
-        `age_ms`: how long ago it arrived at the door. Raises InvalidRequest, ContextLengthExceeded, QueueFull,
-        Overloaded."""
+        `age_ms`: how long ago it arrived at the door.
+        Raises InvalidRequest, ContextLengthExceeded, QueueFull, Overloaded."""
     def max_tokens_for(self, prompt_tokens: int, params: SamplingParams) -> int:
         """The most completion tokens a sequence of such a request can get (max_tokens, or what is left)."""
     def cancel(self, request_id: int) -> None:
