@@ -1,8 +1,8 @@
 """A toy language model over the step plan, for tests of `_core.Scheduler` without torch.
 
 Owns: the model, the loop that drives a scheduler with it, and the one right answer to a prompt.
-Its "KV cache" holds a hash of all tokens up to each slot, read back through the block table, and the next token
-is a function of that hash: a wrong slot, block, position or chunk changes the text.
+Its "KV cache" holds a hash of all tokens up to each slot, read back through the block table, and the next
+token is a function of that hash: a wrong slot, block, position or chunk changes the text.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ def answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool = False) 
         tokens.append(next_token(prefix))
         prefix = extend(prefix, tokens[-1])
     return tokens
+
+
+def prompt(salt: int, length: int) -> list[int]:
+    """Tokens that differ for each salt; never the end of sequence."""
+    return [1 + (salt * 7 + at * (salt % 5 + 1)) % (VOCAB_SIZE - 1) for at in range(length)]
 
 
 def config(**changes: Any) -> _core.SchedulerConfig:

@@ -15,9 +15,10 @@ use crate::clock::{Clock, Nanos};
 use crate::error::{Error, ErrorCode, Result};
 use crate::output::PendingOutput;
 use crate::prefix_cache::{BlockHasher, random_u64};
+use crate::progress::RequestProgress;
 use crate::queue::SubmissionQueue;
 use crate::request::{self, Request};
-use crate::request_table::{RequestId, RequestProgress, RequestTable};
+use crate::request_table::{RequestId, RequestTable};
 use crate::sampling_params::SamplingParams;
 use crate::scheduler::config::SchedulerConfig;
 use crate::stats::{SchedulerStats, SharedCounters};
@@ -156,6 +157,11 @@ impl Intake {
     /// Whether any accepted request has not ended.
     pub fn has_unfinished_requests(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) > 0
+    }
+
+    /// A cheap upper bound of the sequences that the next `plan` looks at.
+    pub fn num_sequences_at_most(&self) -> usize {
+        self.submissions.num_waiting() + self.config.max_num_seqs.min(self.table.num_live())
     }
 
     pub(crate) fn request_ended(&self) {

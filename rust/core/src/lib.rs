@@ -8,6 +8,7 @@ pub mod intake;
 pub mod metrics;
 pub mod output;
 pub mod prefix_cache;
+pub mod progress;
 pub mod queue;
 pub mod request;
 pub mod request_table;

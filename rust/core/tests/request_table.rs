@@ -6,7 +6,8 @@ use std::thread;
 
 use crossbeam_queue::ArrayQueue;
 use pagurid_core::metrics::RequestRecord;
-use pagurid_core::request_table::{RequestId, RequestState, RequestTable};
+use pagurid_core::progress::RequestState;
+use pagurid_core::request_table::{RequestId, RequestTable};
 
 const REQUESTS: usize = 3000;
 const TOKENS: u32 = 20;

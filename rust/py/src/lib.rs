@@ -4,17 +4,19 @@ use pyo3::prelude::pymodule;
 
 mod block_pool;
 mod errors;
+mod figures;
 mod kernels;
 mod outputs;
 mod sampling;
 mod scheduler;
+mod scheduler_config;
 mod step_plan;
 mod text;
 
 #[pymodule]
 mod _core {
     use pagurid_core::output::FinishReason;
-    use pagurid_core::request_table::RequestState;
+    use pagurid_core::progress::RequestState;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
@@ -23,13 +25,17 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_table;
     #[pymodule_export]
+    use crate::figures::{RequestMetrics, RequestProgress, SchedulerStats};
+    #[pymodule_export]
     use crate::kernels::kernels;
     #[pymodule_export]
-    use crate::outputs::{OutputDelta, RequestMetrics, RequestProgress, SchedulerStats, TokenLogprobs};
+    use crate::outputs::{OutputDelta, TokenLogprobs};
     #[pymodule_export]
     use crate::sampling::SamplingParams;
     #[pymodule_export]
-    use crate::scheduler::{Scheduler, SchedulerConfig};
+    use crate::scheduler::Scheduler;
+    #[pymodule_export]
+    use crate::scheduler_config::SchedulerConfig;
     #[pymodule_export]
     use crate::step_plan::StepPlan;
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! `_core.Scheduler` and its config.
+//! `_core.Scheduler`.
 //!
 //! Owns: which half of the core a call goes to. The engine thread's half is checked out for the time of a call and
 //! put back after it, so a second thread gets an error instead of a data race, and nobody ever waits.
@@ -11,115 +11,22 @@ use crossbeam_utils::atomic::AtomicCell;
 use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pagurid_core::error::{Error, Result};
 use pagurid_core::intake::Intake;
-use pagurid_core::scheduler::{self, config};
+use pagurid_core::scheduler;
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
-use crate::outputs::{OutputDelta, RequestProgress, SchedulerStats, into_deltas};
+use crate::figures::{RequestProgress, SchedulerStats};
+use crate::outputs::{OutputDelta, into_deltas};
 use crate::sampling::SamplingParams;
+use crate::scheduler_config::SchedulerConfig;
 use crate::step_plan::StepPlan;
 use crate::text::Vocabulary;
-
-/// Sizes and limits of a scheduler, checked.
-#[pyclass(frozen, module = "pagurid._core")]
-pub struct SchedulerConfig(config::SchedulerConfig);
-
-#[pymethods]
-impl SchedulerConfig {
-    #[new]
-    #[pyo3(signature = (*, num_blocks, block_size = 16, max_model_len, max_num_seqs, max_num_batched_tokens, vocab_size,
-        eos_token_ids = Vec::new(), max_queued_requests = 1024, enable_prefix_caching = true, prefix_hash_bits = 128,
-        kv_bytes_per_block = 0,
-        cost_per_hour = None))]
-    #[allow(clippy::too_many_arguments)] // keyword arguments, each with a name
-    fn new(
-        num_blocks: usize,
-        block_size: usize,
-        max_model_len: usize,
-        max_num_seqs: usize,
-        max_num_batched_tokens: usize,
-        vocab_size: usize,
-        eos_token_ids: Vec<u32>,
-        max_queued_requests: usize,
-        enable_prefix_caching: bool,
-        prefix_hash_bits: u32,
-        kv_bytes_per_block: u64,
-        cost_per_hour: Option<f64>,
-    ) -> PyResult<Self> {
-        let config = config::SchedulerConfig {
-            num_blocks,
-            block_size,
-            max_model_len,
-            max_num_seqs,
-            max_num_batched_tokens,
-            vocab_size,
-            eos_token_ids,
-            max_queued_requests,
-            enable_prefix_caching,
-            prefix_hash_bits,
-            kv_bytes_per_block,
-            cost_per_hour,
-        };
-        config.validate().map(Self).map_err(|error| to_python(&error))
-    }
-    #[getter]
-    fn num_blocks(&self) -> usize {
-        self.0.num_blocks
-    }
-    #[getter]
-    fn block_size(&self) -> usize {
-        self.0.block_size
-    }
-    #[getter]
-    fn max_model_len(&self) -> usize {
-        self.0.max_model_len
-    }
-    #[getter]
-    fn max_num_seqs(&self) -> usize {
-        self.0.max_num_seqs
-    }
-    #[getter]
-    fn max_num_batched_tokens(&self) -> usize {
-        self.0.max_num_batched_tokens
-    }
-    #[getter]
-    fn vocab_size(&self) -> usize {
-        self.0.vocab_size
-    }
-    #[getter]
-    fn eos_token_ids(&self) -> Vec<u32> {
-        self.0.eos_token_ids.clone()
-    }
-    #[getter]
-    fn max_queued_requests(&self) -> usize {
-        self.0.max_queued_requests
-    }
-    #[getter]
-    fn enable_prefix_caching(&self) -> bool {
-        self.0.enable_prefix_caching
-    }
-    #[getter]
-    fn prefix_hash_bits(&self) -> u32 {
-        self.0.prefix_hash_bits
-    }
-    #[getter]
-    fn kv_bytes_per_block(&self) -> u64 {
-        self.0.kv_bytes_per_block
-    }
-    #[getter]
-    fn cost_per_hour(&self) -> Option<f64> {
-        self.0.cost_per_hour
-    }
-    fn __repr__(&self) -> String {
-        format!("{:?}", self.0)
-    }
-}
 
 /// Queue, blocks, plan, sampling, detokenising and outputs of one engine.
 ///
 /// Threads: `submit`, `cancel`, `release`, `progress`, `stats`, `wake`, `close` from any thread; `wait_for_work`, `plan`,
 /// `sample`, `commit`, `abort_step`, `check_invariants` from the one engine thread; `take_ready` and
-/// `take_output` from one consumer. Every method gives up the GIL while it works.
+/// `take_output` from one consumer. What takes long gives up the GIL.
 #[pyclass(frozen, module = "pagurid._core")]
 pub struct Scheduler {
     config: Py<SchedulerConfig>,
@@ -128,13 +35,26 @@ pub struct Scheduler {
     step_plan: Py<StepPlan>,
 }
 
+/// Calls that touch fewer sequences than this take some tens of microseconds: they keep the GIL. Giving it up
+/// could cost the interpreter's whole switch interval (5 ms) to get it back from a busy event loop.
+const SHORT_CALL_SEQUENCES: usize = 512;
+
+/// Prompts up to this length are hashed in some tens of microseconds.
+const SHORT_PROMPT_TOKENS: usize = 16 * 1024;
+
+/// Runs `call` without the GIL if it is worth it.
+fn detach_if<T: Send>(py: Python<'_>, is_long: bool, call: impl FnOnce() -> T + Send) -> T {
+    if is_long { py.detach(call) } else { call() }
+}
+
 impl Scheduler {
     fn with_engine<T: Send>(
         &self,
         py: Python<'_>,
+        is_long: bool,
         call: impl FnOnce(&mut scheduler::Scheduler) -> Result<T> + Send,
     ) -> PyResult<T> {
-        py.detach(|| {
+        detach_if(py, is_long, || {
             let mut engine = self.engine.take().ok_or_else(|| {
                 Error::internal(
                     "the engine thread's half of the scheduler is in use by another thread, or has panicked",
@@ -213,7 +133,8 @@ impl Scheduler {
         let age = seconds("age_ms", age_ms / 1e3)?;
         let prompt = token_ids(prompt_token_ids)?;
         let params = params.inner();
-        py.detach(|| self.intake.submit(prompt, params, age)).map_err(|error| to_python(&error))
+        let is_long = prompt.len() > SHORT_PROMPT_TOKENS;
+        detach_if(py, is_long, || self.intake.submit(prompt, params, age)).map_err(|error| to_python(&error))
     }
 
     /// The most completion tokens a sequence of such a request can get (`max_tokens`, or what is left).
@@ -247,7 +168,7 @@ impl Scheduler {
     fn wait_for_work(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
         let timeout = seconds("timeout_s", timeout_s)?;
         // Work that is under way needs no waiting for; else only news can bring some.
-        let has_work = self.with_engine(py, |engine| Ok(engine.has_work()))?;
+        let has_work = self.with_engine(py, false, |engine| Ok(engine.has_work()))?;
         Ok(has_work || py.detach(|| self.intake.wait_for_news(timeout)))
     }
 
@@ -258,7 +179,8 @@ impl Scheduler {
 
     /// True if there is a step to run.
     fn plan(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with_engine(py, scheduler::Scheduler::plan)
+        let is_long = self.intake.num_sequences_at_most() > SHORT_CALL_SEQUENCES;
+        self.with_engine(py, is_long, scheduler::Scheduler::plan)
     }
 
     /// `[num_logits_rows, vocab_size]` → the plan's sampled tokens
@@ -268,7 +190,7 @@ impl Scheduler {
         let slice = logits.as_slice().map_err(|_| {
             to_python(&Error::internal("sample() needs logits that are contiguous, row by row"))
         })?;
-        self.with_engine(py, |engine| engine.sample(slice, shape))
+        self.with_engine(py, true, |engine| engine.sample(slice, shape))
     }
 
     /// Ends the step with the tokens of `sample`, or with these (`[num_logits_rows]`).
@@ -276,12 +198,13 @@ impl Scheduler {
     fn commit(&self, py: Python<'_>, sampled_token_ids: Option<PyReadonlyArray1<'_, i32>>) -> PyResult<()> {
         let tokens: Option<Vec<u32>> =
             sampled_token_ids.map(|ids| ids.as_array().iter().map(|&id| id as u32).collect());
-        self.with_engine(py, |engine| engine.commit(tokens.as_deref()))
+        let is_long = self.step_plan.get().num_sequences() > SHORT_CALL_SEQUENCES;
+        self.with_engine(py, is_long, |engine| engine.commit(tokens.as_deref()))
     }
 
     /// Ends the requests of the current step with `internal`.
     fn abort_step(&self, py: Python<'_>, message: &str) -> PyResult<()> {
-        self.with_engine(py, |engine| {
+        self.with_engine(py, false, |engine| {
             engine.abort_step(message);
             Ok(())
         })
@@ -312,6 +235,6 @@ impl Scheduler {
     /// Raises `InternalError` naming the invariant that does not hold.
     #[pyo3(signature = (*, idle = false))]
     fn check_invariants(&self, py: Python<'_>, idle: bool) -> PyResult<()> {
-        self.with_engine(py, |engine| engine.check_invariants(idle))
+        self.with_engine(py, true, |engine| engine.check_invariants(idle))
     }
 }

@@ -51,7 +51,7 @@ impl StepPlan {
     }
 
     #[getter]
-    fn num_sequences(&self) -> usize {
+    pub fn num_sequences(&self) -> usize {
         self.buffers.num_sequences.load(Ordering::Acquire)
     }
 

@@ -10,8 +10,9 @@ use super::{ActiveRequest, Scheduler, SequenceKey};
 use crate::detokenizer::Detokenizer;
 use crate::metrics::RequestRecord;
 use crate::output::FinishReason;
+use crate::progress::RequestState;
 use crate::request::Request;
-use crate::request_table::{RequestId, RequestState, slot_index};
+use crate::request_table::{RequestId, slot_index};
 use crate::sampling::SequenceSampler;
 use crate::sequence::{Phase, Sequence};
 

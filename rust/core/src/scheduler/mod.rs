@@ -66,6 +66,8 @@ struct OpenStep {
     is_open: bool,
     started: Nanos,
     planned: Vec<Planned>,
+    /// The sequences of the logits rows.
+    rows: Vec<SequenceKey>,
     /// What `sample` chose, one per logits row.
     sampled: Vec<(u32, Option<TokenLogprobs>)>,
     is_sampled: bool,

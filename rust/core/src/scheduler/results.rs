@@ -4,12 +4,17 @@
 //! of sequences that ended meanwhile are dropped; the step's time is shared among its requests by their tokens, to
 //! the last nanosecond.
 
-use super::{Planned, Scheduler, SequenceKey};
+use rayon::prelude::*;
+
+use super::{OpenStep, Planned, Scheduler, SequenceKey};
 use crate::clock::Nanos;
 use crate::error::{Error, Result};
 use crate::output::{Finish, FinishReason, StopReason, TokenLogprobs};
-use crate::request_table::RequestState;
+use crate::progress::RequestState;
 use crate::sequence::Phase;
+
+/// From this many numbers on, waking the other cores costs less than it saves.
+const PARALLEL_LOGITS: usize = 1 << 16;
 
 impl Scheduler {
     /// Chooses a token for each logits row of the open step; `logits` is `[num_logits_rows, vocab_size]`.
@@ -21,11 +26,21 @@ impl Scheduler {
                 format!("sample() needs logits [{rows}, {vocab_size}], got [{}, {}]", shape.0, shape.1);
             return Err(Error::internal(message));
         }
-        self.step.sampled.clear();
-        let planned = self.step.planned.iter().filter(|planned| planned.needs_logits);
-        for (planned, row) in planned.zip(logits.chunks_exact(vocab_size)) {
-            let sequence = &self.sequences[planned.key];
-            self.step.sampled.push(sequence.sampler.sample(row, sequence.output.len()));
+        let OpenStep { planned, sampled, rows: keys, .. } = &mut self.step;
+        keys.clear();
+        keys.extend(planned.iter().filter(|planned| planned.needs_logits).map(|planned| planned.key));
+        let sequences = &self.sequences;
+        let choose = |(&key, row): (&SequenceKey, &[f32])| {
+            let sequence = &sequences[key];
+            sequence.sampler.sample(row, sequence.output.len())
+        };
+        if keys.len() > 1 && logits.len() >= PARALLEL_LOGITS {
+            // A row's token is a function of the row and its sequence alone, so the order doesn't matter.
+            let rows = keys.par_iter().zip_eq(logits.par_chunks_exact(vocab_size));
+            rows.map(choose).collect_into_vec(sampled);
+        } else {
+            sampled.clear();
+            sampled.extend(keys.iter().zip(logits.chunks_exact(vocab_size)).map(choose));
         }
         self.step.is_sampled = true;
         Ok(())

@@ -44,6 +44,15 @@ pub fn greedy(max_tokens: Option<u32>) -> SamplingParams {
     SamplingParams { temperature: 0.0, max_tokens, ..SamplingParams::default() }
 }
 
+/// Tokens 1, 2, 3, …, different for each `salt`.
+pub fn prompt(salt: u32, len: usize) -> Vec<u32> {
+    (0..len as u32).map(|at| 1 + (salt * 7 + at * (salt % 5 + 1)) % (VOCAB_SIZE - 1)).collect()
+}
+
+pub fn forever(max_tokens: u32) -> SamplingParams {
+    SamplingParams { ignore_eos: true, ..greedy(Some(max_tokens)) }
+}
+
 fn extend(prefix: u64, token: u32) -> u64 {
     (prefix ^ u64::from(token).wrapping_add(0x9E37_79B9_7F4A_7C15))
         .wrapping_mul(0xD6E8_FEB8_6659_FD93)
