@@ -269,7 +269,8 @@ class RequestMetrics:
     @property
     def preemptions(self) -> int: ...
     @property
-    def kv_cache_peak_bytes(self) -> int: ...
+    def kv_cache_peak_bytes(self) -> int:
+        """the most KV memory its sequences held at once; what they share counts for each"""
     @property
     def busy_ms(self) -> float:
         """this request's share of the steps' time, by the tokens it had in each"""

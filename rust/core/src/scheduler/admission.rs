@@ -120,9 +120,6 @@ impl Scheduler {
         let available = self.pool.num_available_blocks();
         let sequence = &mut self.sequences[key];
         let order = sequence.order;
-        if self.blocked.is_some_and(|(head, then)| head == order && available <= then) {
-            return false;
-        }
         let hits = sequence.find_prefix(&self.pool);
         let idle_hits = sequence.blocks.iter().filter(|&&block| self.pool.references(block) == 0).count();
         let fresh = sequence.missing_blocks(sequence.known_tokens(), self.config.block_size);
@@ -130,7 +127,6 @@ impl Scheduler {
         let headroom = self.running.len().min(self.pool.num_usable_blocks() / 64 + 1);
         if available - idle_hits < fresh + *promised_blocks + headroom {
             sequence.blocks.clear();
-            self.blocked = Some((order, available));
             return false;
         }
         sequence.hold_prefix(&mut self.pool);
@@ -140,7 +136,6 @@ impl Scheduler {
         sequence.phase = Phase::Prefill;
         let known = sequence.known_tokens();
         let cached = hits * self.config.block_size;
-        self.blocked = None;
         self.waiting.remove(&(order, key));
         self.waiting_changed = true;
         let at = self.running.partition_point(|&(other, _)| other < order);
@@ -174,9 +169,14 @@ impl Scheduler {
         let count = sequence.give_back_blocks(&mut self.pool);
         sequence.phase = Phase::Waiting;
         sequence.table_version = table_version;
-        let id = sequence.request;
-        self.waiting.insert((order, key));
-        self.waiting_changed = true;
+        let (id, known) = (sequence.request, sequence.known_tokens());
+        if known > self.config.pool_tokens() {
+            // It held the whole pool, with others: it could never be resumed.
+            self.end_sequence(key, FinishReason::Length.into());
+        } else {
+            self.waiting.insert((order, key));
+            self.waiting_changed = true;
+        }
         self.counters.preemptions += 1;
         let request = self.request_mut(id);
         request.record.lose_blocks(count);

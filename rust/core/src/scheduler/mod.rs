@@ -101,9 +101,6 @@ pub struct Scheduler {
     waiting_changed: bool,
     /// Sequences of active requests that are not started yet.
     num_held_back: usize,
-    /// The waiting head that found too few blocks, and how many there were: no need to look again before there are
-    /// more.
-    blocked: Option<(u64, usize)>,
     step: OpenStep,
     step_number: u64,
     next_arrival: u64,
@@ -140,7 +137,6 @@ impl Scheduler {
             waiting: BTreeSet::new(),
             waiting_changed: false,
             num_held_back: 0,
-            blocked: None,
             step: OpenStep::default(),
             step_number: 0,
             next_arrival: 0,

@@ -48,7 +48,8 @@ impl Scheduler {
     fn secure_oldest(&mut self) {
         let Some(&(_, oldest)) = self.running.first() else { return };
         let sequence = &self.sequences[oldest];
-        if sequence.missing_blocks(sequence.computed_tokens + 1, self.config.block_size) == 0 {
+        let holds_all = sequence.blocks.len() == self.pool.num_usable_blocks();
+        if holds_all || sequence.missing_blocks(sequence.computed_tokens + 1, self.config.block_size) == 0 {
             return;
         }
         while !self.take_blocks(oldest, 1) && self.running.len() > 1 {
