@@ -9,8 +9,14 @@ use crate::sampling_params::SamplingParams;
 pub struct SequenceSampler;
 
 impl SequenceSampler {
-    /// Of sequence `index`, keyed by `seed`.
-    pub fn new(_params: Arc<SamplingParams>, _seed: u64, _index: u32, _prompt: &[u32]) -> Self {
+    /// Of sequence `index`, keyed by `seed`. `eos_token_ids` are what `min_tokens` forbids, unless ignored anyway.
+    pub fn new(
+        _params: Arc<SamplingParams>,
+        _eos_token_ids: &Arc<[u32]>,
+        _seed: u64,
+        _index: u32,
+        _prompt: &[u32],
+    ) -> Self {
         Self
     }
 

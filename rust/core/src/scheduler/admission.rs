@@ -72,7 +72,7 @@ impl Scheduler {
 
     /// Puts the request's next sequence into the waiting order.
     fn start_sequence(&mut self, id: RequestId) {
-        let vocabulary = self.vocabulary.clone();
+        let (vocabulary, eos_token_ids) = (self.vocabulary.clone(), self.eos_token_ids.clone());
         let table_version = self.new_table_version();
         let request = self.request_mut(id);
         let index = request.num_started;
@@ -94,7 +94,13 @@ impl Scheduler {
             planned_in_step: 0,
             last_token: None,
             detokenizer: vocabulary.map(|vocabulary| Detokenizer::for_request(vocabulary, &request.params)),
-            sampler: SequenceSampler::new(request.params.clone(), request.seed, index, &request.prompt),
+            sampler: SequenceSampler::new(
+                request.params.clone(),
+                &eos_token_ids,
+                request.seed,
+                index,
+                &request.prompt,
+            ),
             finish: None,
             was_admitted: false,
             phase: Phase::Waiting,

@@ -88,6 +88,7 @@ pub struct Scheduler {
     intake: Arc<Intake>,
     config: SchedulerConfig,
     vocabulary: Option<Arc<Vocabulary>>,
+    eos_token_ids: Arc<[u32]>,
     hasher: Option<BlockHasher>,
     pool: BlockPool,
     plan: StepPlan,
@@ -127,6 +128,7 @@ impl Scheduler {
         let mut scheduler = Self {
             intake: intake.clone(),
             plan: StepPlan::new(&config),
+            eos_token_ids: config.eos_token_ids.as_slice().into(),
             config,
             vocabulary,
             hasher,

@@ -158,17 +158,18 @@ impl Scheduler {
 
         let params = &*request.params;
         let may_stop = completion_tokens >= params.min_tokens as usize;
-        let is_eos = may_stop && !params.ignore_eos && self.config.eos_token_ids.contains(&token);
+        let is_eos = may_stop && !params.ignore_eos && self.eos_token_ids.contains(&token);
         let is_stop_token = may_stop && params.stop_token_ids.contains(&token);
         let mut finish = None;
-        let mut text = String::new();
+        let mut text = "";
         if is_stop_token {
             finish =
                 Some(Finish { stop_reason: Some(StopReason::Token(token)), ..FinishReason::Stop.into() });
         } else if is_eos {
             finish = Some(FinishReason::Stop.into());
         } else if let Some(detokenizer) = &mut sequence.detokenizer {
-            text = detokenizer.push(token);
+            detokenizer.push(token);
+            text = detokenizer.text();
             if let Some(stop) = detokenizer.stopped_by() {
                 let stop_reason = Some(StopReason::Text(stop.to_owned()));
                 finish = Some(Finish { stop_reason, ..FinishReason::Stop.into() });
@@ -180,11 +181,7 @@ impl Scheduler {
         let index = sequence.index;
         self.intake.table.put(sequence.request, |output| {
             let delta = output.delta(index);
-            if delta.text.is_empty() {
-                delta.text = text;
-            } else {
-                delta.text.push_str(&text);
-            }
+            delta.text.push_str(text);
             delta.token_ids.push(token);
             delta.completion_tokens = completion_tokens as u32;
             if let Some(logprobs) = logprobs {
