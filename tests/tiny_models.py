@@ -101,14 +101,14 @@ def tiny_weights(options: TinyModel) -> dict[str, torch.Tensor]:
         return (torch.randn(shape, generator=generator) * scale).to(options.dtype)
 
     def matrix(out_features: int, in_features: int) -> torch.Tensor:
-        return random(out_features, in_features, scale=2.5 * in_features**-0.5)
+        return random(out_features, in_features, scale=1.6 * in_features**-0.5)
 
     def norm(size: int) -> torch.Tensor:
         return (1 + 0.2 * torch.randn(size, generator=generator)).to(options.dtype)
 
     hidden, inner = options.hidden_size, options.intermediate_size
     query, key_value = options.num_heads * options.head_dim, options.num_kv_heads * options.head_dim
-    tensors = {"model.embed_tokens.weight": random(options.vocab_size, hidden, scale=3 * hidden**-0.5)}
+    tensors = {"model.embed_tokens.weight": random(options.vocab_size, hidden, scale=2 * hidden**-0.5)}
     for layer in range(options.num_layers):
         prefix = f"model.layers.{layer}."
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
@@ -131,7 +131,7 @@ def tiny_weights(options: TinyModel) -> dict[str, torch.Tensor]:
             tensors[prefix + "self_attn.k_norm.weight"] = norm(options.head_dim)
     tensors["model.norm.weight"] = norm(hidden)
     if not options.tied:
-        tensors["lm_head.weight"] = random(options.vocab_size, hidden, scale=3 * hidden**-0.5)
+        tensors["lm_head.weight"] = random(options.vocab_size, hidden, scale=2 * hidden**-0.5)
     return tensors
 
 
