@@ -1,0 +1,148 @@
+"""The operations models are made of, registered with torch as `torch.ops.pagurid.*`.
+
+Owns: names, signatures and argument checks of the ops, and which implementation runs: the Rust kernels
+or the plain torch reference they are tested against. All take contiguous float32 tensors on the CPU.
+Invariant: with the Rust kernels a row's result has the same bits whatever the batch, the chunking, the
+block numbers or the thread count.
+Must not know: models, the scheduler.
+
+`k_cache` is `[num_blocks, kv_heads, head_dim, block_size]` (K is transposed inside a block), `v_cache`
+`[num_blocks, kv_heads, block_size, head_dim]`. Index tensors are int32, but `slot_mapping` is int64.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch.library import Library
+
+from pagurid.ops import checks, reference
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+
+__all__ = [
+    "linear",
+    "rms_norm",
+    "add_rms_norm",
+    "silu_mul",
+    "rope_kv_write",
+    "paged_attention",
+    "select",
+    "selected",
+]
+
+_implementations: dict[str, ModuleType] = {"rust": reference, "reference": reference}
+_selected: ModuleType = reference
+_selected_name: Literal["rust", "reference"] = "rust"
+
+
+def select(name: Literal["rust", "reference"]) -> None:
+    """Chooses what computes the ops from now on, in the whole process."""
+    global _selected, _selected_name
+    if name not in _implementations:
+        raise ValueError(f"kernels must be one of {', '.join(_implementations)}; got {name!r}")
+    _selected, _selected_name = _implementations[name], name
+
+
+def selected() -> Literal["rust", "reference"]:
+    """The implementation that runs now."""
+    return _selected_name
+
+
+def _linear(x: Tensor, weight: Tensor) -> Tensor:
+    checks.linear(x, weight)
+    return _selected.linear(x, weight)  # type: ignore[no-any-return]
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    checks.rms_norm(x, weight)
+    return _selected.rms_norm(x, weight, eps)  # type: ignore[no-any-return]
+
+
+def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+    checks.add_rms_norm(x, residual, weight)
+    return _selected.add_rms_norm(x, residual, weight, eps)  # type: ignore[no-any-return]
+
+
+def _silu_mul(gate_up: Tensor) -> Tensor:
+    checks.silu_mul(gate_up)
+    return _selected.silu_mul(gate_up)  # type: ignore[no-any-return]
+
+
+def _rope_kv_write(
+    qkv: Tensor,
+    cos_sin: Tensor,
+    positions: Tensor,
+    slot_mapping: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    num_heads: int,
+    num_kv_heads: int,
+) -> Tensor:
+    arguments = (qkv, cos_sin, positions, slot_mapping, k_cache, v_cache, num_heads, num_kv_heads)
+    checks.rope_kv_write(*arguments)
+    return _selected.rope_kv_write(*arguments)  # type: ignore[no-any-return]
+
+
+def _paged_attention(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    query_start: Tensor,
+    context_lens: Tensor,
+    block_tables: Tensor,
+    scale: float,
+) -> Tensor:
+    arguments = (q, k_cache, v_cache, query_start, context_lens, block_tables)
+    checks.paged_attention(*arguments)
+    return _selected.paged_attention(*arguments, scale)  # type: ignore[no-any-return]
+
+
+# `define` and `impl` cost a call about 3 µs; the `custom_op` decorator would cost ten times that.
+_library = Library("pagurid", "DEF")  # type: ignore[no-untyped-call]
+for _schema, _function in (
+    ("linear(Tensor x, Tensor weight) -> Tensor", _linear),
+    ("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor", _rms_norm),
+    ("add_rms_norm(Tensor x, Tensor(a!) residual, Tensor weight, float eps) -> Tensor", _add_rms_norm),
+    ("silu_mul(Tensor gate_up) -> Tensor", _silu_mul),
+    (
+        "rope_kv_write(Tensor qkv, Tensor cos_sin, Tensor positions, Tensor slot_mapping, "
+        "Tensor(a!) k_cache, Tensor(b!) v_cache, int num_heads, int num_kv_heads) -> Tensor",
+        _rope_kv_write,
+    ),
+    (
+        "paged_attention(Tensor q, Tensor k_cache, Tensor v_cache, Tensor query_start, "
+        "Tensor context_lens, Tensor block_tables, float scale) -> Tensor",
+        _paged_attention,
+    ),
+):
+    _library.define(_schema)  # type: ignore[no-untyped-call]
+    _library.impl(_schema.partition("(")[0], _function, "CPU")  # type: ignore[no-untyped-call]
+
+linear = torch.ops.pagurid.linear.default
+"""x [T, in], weight [out, in] → [T, out] = x weightᵀ"""
+rms_norm = torch.ops.pagurid.rms_norm.default
+"""x [T, H], weight [H], eps → [T, H] = x / sqrt(mean(x²) + eps) * weight"""
+add_rms_norm = torch.ops.pagurid.add_rms_norm.default
+"""x [T, H], residual [T, H], weight [H], eps → [T, H] = rms_norm(residual + x); residual += x in place"""
+silu_mul = torch.ops.pagurid.silu_mul.default
+"""gate_up [T, 2 I], gate first → [T, I] = silu(gate) * up"""
+rope_kv_write = torch.ops.pagurid.rope_kv_write.default
+"""Rotates q and k, writes k and v into the cache; returns q.
+
+qkv [T, (num_heads + 2 num_kv_heads) D], cos_sin [max_positions, D] (cos half | sin half, for NeoX pairs:
+element i of a head turns with element i + D/2), positions [T], slot_mapping [T] (block * block_size +
+offset; −1 writes nothing), k_cache, v_cache, num_heads, num_kv_heads → rotated q [T, num_heads, D].
+"""
+paged_attention = torch.ops.pagurid.paged_attention.default
+"""Causal attention of new tokens over the KV cache.
+
+q [T, num_heads, D], k_cache, v_cache, query_start [S + 1] (rows query_start[s] .. query_start[s + 1] are of
+sequence s), context_lens [S] (tokens in the cache, these rows' included), block_tables [S, max_blocks],
+scale → [T, num_heads D]. The last row of a sequence sees all its context_lens tokens, the one before it one
+fewer, and so on.
+"""
