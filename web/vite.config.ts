@@ -26,6 +26,7 @@ export default defineConfig(({ mode }) => ({
   test: {
     environment: "jsdom",
     include: ["tests/**/*.test.ts"],
+    setupFiles: ["tests/setup.ts"],
     restoreMocks: true,
   },
 }));

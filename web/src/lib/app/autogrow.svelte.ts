@@ -6,7 +6,7 @@ import type { Attachment } from "svelte/attachments";
 
 export function autogrow(text: () => string): Attachment<HTMLTextAreaElement> {
   return (box) => {
-    if (CSS.supports?.("field-sizing", "content")) return;
+    if (CSS.supports("field-sizing", "content")) return;
     $effect(() => {
       text();
       box.style.height = "auto";

@@ -43,6 +43,8 @@ export class Chats {
   /** Live chats that are not `current`, by id. */
   readonly #held = new Map<string, Chat>();
   readonly #saveTimers = new Map<string, ReturnType<typeof setTimeout>>();
+  /** `problem` tells of a failed write; the next that works takes it back. */
+  #hasFailed = false;
   /** Deleted here: an answer that ends late must not bring its chat back. */
   readonly #gone = new Set<string>();
   readonly #otherTabs = new BroadcastChannel("pagurid.history");
@@ -111,7 +113,8 @@ export class Chats {
     await this.#guard(async () => {
       await this.#store.save($state.snapshot(chat) as Chat);
       this.#otherTabs.postMessage(chat.id);
-      this.problem = this.#store.temporaryBecause;
+      if (this.#hasFailed) this.problem = null;
+      this.#hasFailed = false;
     });
   }
 
@@ -184,6 +187,7 @@ export class Chats {
     try {
       return await work();
     } catch (error) {
+      this.#hasFailed = true;
       this.problem =
         error instanceof HistoryFull
           ? `${error.message} Delete old chats to make room; until then new messages are lost when the page closes.`
