@@ -16,6 +16,7 @@ export default defineConfig(({ mode }) => ({
     emptyOutDir: true,
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    license: { fileName: "licenses.md" },
     target: ["chrome123", "firefox121", "safari17.5"],
   },
   server: {
