@@ -25,8 +25,9 @@ $(VENV)/.installed: $(VENV)/.locked pyproject.toml tools/build_backend.py
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-core: $(VENV)/.installed ## rebuild the Rust extension in place
-	@$(BIN)/maturin develop --release --skip-install --quiet
+core: ## rebuild the Rust extension in place
+	@cargo build --release --quiet -p pagurid-py
+	@cp target/release/lib_core$(if $(filter Darwin,$(shell uname)),.dylib,.so) python/pagurid/_core.abi3.so
 
 web: $(STATIC)/index.html ## build the chat UI
 
