@@ -1,0 +1,1 @@
+"""The server: WebSocket, OpenAI routes, observability and the chat UI over one engine."""

@@ -1,0 +1,1 @@
+"""The OpenAI HTTP API: bodies in, engine calls, answers and SSE chunks out."""

@@ -1,0 +1,135 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response, StreamingResponse
+
+from pagurid._core import SamplingParams
+from pagurid.server.http_errors import JsonResponse
+from pagurid.server.json_decoding import decode_json
+from pagurid.server.openai_api.answers import figures_field, sse, usage_field
+from pagurid.server.openai_api.bodies import CompletionBody
+from pagurid.server.openai_api.body_reading import read_body, unless_client_leaves
+from pagurid.server.openai_api.choices import Choices
+from pagurid.server.openai_api.logprobs import completion_logprobs
+from pagurid.server.sampling_fields import sampling_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+    from pagurid.server.serving import Serving
+
+__all__ = ["Completions"]
+
+
+class Completions:
+    """The endpoint."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def __call__(self, request: Request) -> Response:
+        """Checks everything, then answers whole or as a stream."""
+        serving = self._serving
+        body = decode_json(await read_body(request, serving.settings.max_body_bytes), CompletionBody)
+        body.check()
+        model = serving.check_model(body.model)
+        params = SamplingParams(**sampling_arguments(body, logprobs=body.logprobs))
+        prompts = body.prompts()
+        choices = await unless_client_leaves(request, Choices.start(serving, prompts, params))
+        echoes = await self._echoes(prompts) if body.echo else [""] * len(prompts)
+        answer = _Answer(self._serving, choices, body, [echo for echo in echoes for _ in range(params.n)])
+        answer.head = {
+            "id": f"cmpl-{secrets.token_hex(12)}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        if body.stream:
+            return StreamingResponse(sse(answer.chunks()), media_type="text/event-stream")
+        return await unless_client_leaves(request, answer.whole())
+
+    async def _echoes(self, prompts: list[str | list[int]]) -> list[str]:
+        decode = self._serving.llm.tokenizer.decode
+        return [
+            prompt if isinstance(prompt, str) else await asyncio.to_thread(decode, prompt)
+            for prompt in prompts
+        ]
+
+
+class _Answer:
+    """One request's choices on their way out."""
+
+    head: dict[str, Any]
+
+    def __init__(self, serving: Serving, choices: Choices, body: CompletionBody, echoes: list[str]) -> None:
+        self._serving = serving
+        self._choices = choices
+        self._body = body
+        self._echoes = echoes
+        self._chars = [len(echo) for echo in echoes]
+
+    def _logprobs(self, index: int, entries: list[Any]) -> dict[str, Any]:
+        return completion_logprobs(entries, self._serving.token_bytes, text_offset=self._chars[index])
+
+    async def whole(self) -> JsonResponse:
+        """The answer at once."""
+        texts = [[echo] for echo in self._echoes]
+        logprobs: list[list[Any]] = [[] for _ in texts]
+        reasons: list[str | None] = [None] * len(texts)
+        async for index, delta in self._choices:
+            texts[index].append(delta.text)
+            if delta.logprobs:
+                logprobs[index] += delta.logprobs
+            reasons[index] = delta.finish_reason or reasons[index]
+        answer = {
+            **self.head,
+            "choices": [
+                {
+                    "index": index,
+                    "text": "".join(parts),
+                    "finish_reason": reasons[index],
+                    "logprobs": self._logprobs(index, logprobs[index])
+                    if self._body.logprobs is not None
+                    else None,
+                }
+                for index, parts in enumerate(texts)
+            ],
+            "usage": usage_field(self._choices.totals),
+            "pagurid": figures_field(self._choices.totals),
+        }
+        return JsonResponse(answer)
+
+    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+        """The answer piece by piece."""
+        no_usage = {"usage": None} if self._body.include_usage else {}
+        for index, echo in enumerate(self._echoes):
+            if echo:
+                choice = {"index": index, "text": echo, "logprobs": None, "finish_reason": None}
+                yield {**self.head, "choices": [choice], **no_usage}
+        expected = len(self._choices.totals.metrics)
+        async for index, delta in self._choices:
+            if not (delta.text or delta.logprobs or delta.finish_reason):
+                continue
+            logprobs = self._logprobs(index, delta.logprobs) if delta.logprobs else None
+            self._chars[index] += len(delta.text)
+            choice = {
+                "index": index,
+                "text": delta.text,
+                "logprobs": logprobs,
+                "finish_reason": delta.finish_reason,
+            }
+            chunk = {**self.head, "choices": [choice], **no_usage}
+            if len(self._choices.totals.metrics) > expected:
+                expected = len(self._choices.totals.metrics)
+                chunk["pagurid"] = figures_field(self._choices.totals)
+            yield chunk
+        if self._body.include_usage:
+            yield {**self.head, "choices": [], "usage": usage_field(self._choices.totals)}

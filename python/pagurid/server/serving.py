@@ -1,0 +1,107 @@
+"""What all routes share while the server lives: the engine, its running generations, the server's figures.
+
+Owns: every generation from submit to its end: whatever happens to a client, its generation is cancelled and
+counted exactly once. Refuses new work while the server drains.
+Must not know: HTTP, WebSockets, formats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pagurid import _core
+from pagurid.errors import ModelNotFound, Overloaded
+from pagurid.server.access import KeyCheck
+from pagurid.server.server_figures import ServerFigures
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from pagurid.async_llm import AsyncLLM, Generation
+
+    from pagurid._core import OutputDelta, SamplingParams
+    from pagurid.server.settings import ServerSettings
+
+__all__ = ["Prompt", "Serving"]
+
+Prompt: TypeAlias = "str | Sequence[int] | list[dict[str, Any]]"
+"""A text to continue, token ids, or the messages of a chat."""
+
+
+class Serving:
+    """One per server. Lives on the event loop's thread."""
+
+    def __init__(self, llm: AsyncLLM, settings: ServerSettings) -> None:
+        self.llm = llm
+        self.settings = settings
+        self.epoch = secrets.token_hex(8)
+        """One life of the server."""
+        self.version = _core.__version__
+        self.check_key = KeyCheck(settings.api_key)
+        self.figures = ServerFigures(llm)
+        self.draining = asyncio.Event()
+        """Set once, by the first Ctrl-C."""
+        self._live: set[Generation] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def models(self) -> dict[str, int]:
+        """Served model → context length in tokens."""
+        return {self.llm.served_model_name: self.llm.max_model_len}
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        """Token id → bytes, for log-probabilities."""
+        return self.llm.tokenizer.vocabulary_data().token_bytes
+
+    def check_model(self, model: str | None) -> str:
+        """The served name for what a client asked for; raises ModelNotFound."""
+        if model is not None and model not in self.models:
+            served = ", ".join(self.models)
+            raise ModelNotFound(f"model {model[:100]!r} is not served here; served: {served}", param="model")
+        return self.llm.served_model_name
+
+    async def start(self, prompt: Prompt, params: SamplingParams) -> Generation:
+        """Queues a request. Raises what `AsyncLLM.submit` raises, and Overloaded while draining."""
+        if self.draining.is_set():
+            raise Overloaded("the server is shutting down", retry_after_ms=5000)
+        generation = await self.llm.submit(prompt, params)
+        self._live.add(generation)
+        self._idle.clear()
+        return generation
+
+    async def deltas(self, generation: Generation) -> AsyncGenerator[OutputDelta]:
+        """The generation's deltas to its end. Leaving early cancels it."""
+        try:
+            async for delta in generation:
+                self.figures.observe(delta)
+                yield delta
+        finally:
+            self.drop(generation)
+
+    def drop(self, generation: Generation) -> None:
+        """Ends the server's interest in a generation; cancels it if it still runs."""
+        self._live.discard(generation)
+        self.figures.forget(generation.request_id)
+        generation.cancel()
+        if not self._live:
+            self._idle.set()
+
+    async def drain(self, grace_s: float) -> None:
+        """Takes nothing new; waits for what runs, at most `grace_s`; then cancels the rest."""
+        self.draining.set()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        except TimeoutError:
+            for generation in self._live:
+                generation.cancel()
+            # A cancelled generation ends within a step; its reader then says so to its client.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._idle.wait()

@@ -1,0 +1,278 @@
+"""`GET /v1/ws`: the thin shell around a `Session`.
+
+Owns: the socket, one task per generation, the order of sends. Every send is awaited under one fair lock, so
+generations take turns, and a client that reads slowly makes its own deltas fewer and larger: nothing is taken
+from the engine before the last piece has been sent.
+Must not know: the rules of the protocol (the session's), how tokens are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from pagurid._core import SamplingParams
+from pagurid.errors import InternalError, PaguridError
+from pagurid.server.figures import cost_of, timing_of, usage_of
+from pagurid.server.http_errors import plain_error
+from pagurid.server.protocol import (
+    Action,
+    CancelGeneration,
+    Close,
+    CloseCode,
+    Event,
+    Generate,
+    Send,
+    Session,
+    SessionSettings,
+    StartGeneration,
+    encode,
+)
+from pagurid.server.sampling_fields import sampling_arguments
+
+if TYPE_CHECKING:
+    from pagurid.async_llm import Generation
+    from starlette.websockets import WebSocket
+
+    from pagurid._core import OutputDelta, RequestProgress
+    from pagurid.server.serving import Serving
+
+__all__ = ["SUBPROTOCOL", "WebSocketRoute"]
+
+SUBPROTOCOL = "pagurid.v1"
+POLL_INTERVAL_S = 0.25
+STALL_TIMEOUT_S = 60.0
+
+log = logging.getLogger("pagurid.server")
+
+
+class WebSocketRoute:
+    """The endpoint; knows all open sockets so that the server can say goodbye."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        settings = serving.settings
+        self._session_settings = SessionSettings(
+            epoch=serving.epoch,
+            server_version=serving.version,
+            models=serving.models,
+            max_streams=settings.max_streams,
+            max_frame_bytes=settings.max_frame_bytes,
+            heartbeat_s=settings.heartbeat_s,
+            hello_timeout_s=settings.hello_timeout_s,
+            check_token=serving.check_key,
+        )
+        self._sockets: set[_Socket] = set()
+
+    async def __call__(self, websocket: WebSocket) -> None:
+        """Serves one client until either side ends it."""
+        if SUBPROTOCOL not in websocket.scope.get("subprotocols", []):
+            message = f"expected the WebSocket subprotocol {SUBPROTOCOL} to be offered"
+            await websocket.send_denial_response(plain_error(400, "invalid_request", message))
+            return
+        await websocket.accept(SUBPROTOCOL)
+        # With no key set nobody is asked; with one, a program may have sent it in the handshake.
+        authorized = self._serving.check_key.bearer(websocket.headers)
+        session = Session(self._session_settings, now=time.monotonic(), authorized=authorized)
+        socket = _Socket(websocket, session, self._serving)
+        self._sockets.add(socket)
+        try:
+            await socket.run()
+        finally:
+            self._sockets.discard(socket)
+
+    async def announce_end(self) -> None:
+        """Tells every client that the server stops soon."""
+        await asyncio.gather(*(socket.announce_end() for socket in list(self._sockets)))
+
+    async def close_all(self) -> None:
+        """Ends every socket with 1001."""
+        going = Close(CloseCode.GOING_AWAY, "the server is shutting down")
+        await asyncio.gather(*(socket.act(going) for socket in list(self._sockets)))
+
+
+class _Socket:
+    """One client."""
+
+    def __init__(self, websocket: WebSocket, session: Session, serving: Serving) -> None:
+        self._websocket = websocket
+        self._session = session
+        self._serving = serving
+        self._send_lock = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._generations: dict[str, Generation] = {}
+        self._cancelled_early: set[str] = set()
+
+    async def run(self) -> None:
+        """Reads until the client is gone; then everything of this socket is cancelled."""
+        poll = asyncio.create_task(self._poll())
+        try:
+            while self._websocket.application_state is WebSocketState.CONNECTED:
+                message = await self._websocket.receive()
+                if message["type"] != "websocket.receive":
+                    break
+                frame = message.get("text")
+                for action in self._session.receive(
+                    message["bytes"] if frame is None else frame, time.monotonic()
+                ):
+                    await self.act(action)
+        except WebSocketDisconnect:
+            pass
+        finally:
+            tasks = [poll, *self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def announce_end(self) -> None:
+        """Says `going_away`."""
+        for action in self._session.going_away("shutdown", reconnect_after_ms=2000):
+            await self.act(action)
+
+    async def act(self, action: Action) -> None:
+        """Carries out what the session wants."""
+        match action:
+            case Send(event):
+                await self._send(event)
+            case Close(code, reason):
+                await self._close(code, reason)
+            case StartGeneration(generate):
+                task = asyncio.create_task(self._generate(generate))
+                self._tasks[generate.id] = task
+                task.add_done_callback(lambda _: self._forget(generate.id))
+            case CancelGeneration(id):
+                generation = self._generations.get(id)
+                if generation is not None:
+                    generation.cancel()
+                else:
+                    self._cancelled_early.add(id)
+
+    def _forget(self, id: str) -> None:
+        self._tasks.pop(id, None)
+        self._generations.pop(id, None)
+        self._cancelled_early.discard(id)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_INTERVAL_S)
+            now = time.monotonic()
+            for action in self._session.poll(now):
+                await self.act(action)
+            for id, generation in list(self._generations.items()):
+                if id not in self._session.live_ids:
+                    continue
+                progress = generation.progress()
+                if progress is not None and progress.state != "finished":
+                    status = self._session.status(id, _status_fields(progress), time.monotonic())
+                    if status is not None:
+                        await self._send(status)
+
+    async def _generate(self, generate: Generate) -> None:
+        """One generation from submit to its last event."""
+        id = generate.id
+        session = self._session
+        try:
+            params = SamplingParams(**sampling_arguments(generate.sampling, logprobs=generate.logprobs))
+            prompt = generate.messages if generate.messages is not None else generate.prompt
+            assert prompt is not None  # checked by the session
+            generation = await self._serving.start(prompt, params)
+        except PaguridError as error:
+            await self._send(session.failed(id, error))
+            return
+        except Exception:
+            log.exception("submit failed")
+            await self._send(session.failed(id, InternalError("the request could not be started")))
+            return
+        try:
+            self._generations[id] = generation
+            if id in self._cancelled_early:
+                generation.cancel()
+            accepted = session.accepted(
+                id,
+                model=self._serving.llm.served_model_name,
+                prompt_tokens=generation.prompt_tokens,
+                max_tokens=generation.max_tokens,
+                now=time.monotonic(),
+            )
+            await self._send(accepted)
+            await self._stream(generate, generation)
+        except PaguridError as error:
+            if id in session.live_ids:
+                await self._send(session.failed(id, error))
+        finally:
+            self._serving.drop(generation)
+
+    async def _stream(self, generate: Generate, generation: Generation) -> None:
+        id = generate.id
+        reasons: dict[int, str] = {}
+        async for delta in self._serving.deltas(generation):
+            fields = _delta_fields(delta, generate)
+            if fields is not None:
+                await self._send(
+                    self._session.delta(id, text=delta.text, fields=fields, now=time.monotonic())
+                )
+            if delta.error is not None:
+                raise InternalError(delta.error)
+            if delta.finish_reason is not None:
+                reasons[delta.index] = delta.finish_reason
+            if delta.metrics is not None:
+                done: dict[str, Any] = {
+                    "finish_reason": reasons.get(0, delta.finish_reason),
+                    "usage": usage_of(delta.metrics),
+                    "timing": timing_of(delta.metrics),
+                    **cost_of(delta.metrics),
+                }
+                if len(reasons) > 1:
+                    done["finish_reasons"] = [reasons[index] for index in sorted(reasons)]
+                await self._send(self._session.finished(id, done, time.monotonic()))
+
+    async def _send(self, event: Event) -> None:
+        # The lock is first come, first served, and events are made right before they queue for it: so `seq`
+        # goes out in order and no generation gets two turns while another waits.
+        async with self._send_lock:
+            if self._websocket.application_state is not WebSocketState.CONNECTED:
+                return
+            try:
+                async with asyncio.timeout(STALL_TIMEOUT_S):
+                    await self._websocket.send_text(encode(event))
+            except TimeoutError:
+                await self._websocket.close(CloseCode.SLOW_CONSUMER, "nothing was read for too long")
+            except (WebSocketDisconnect, RuntimeError):
+                # The client is gone; the reader finds out and cancels everything.
+                return
+
+    async def _close(self, code: CloseCode, reason: str) -> None:
+        async with self._send_lock:
+            if self._websocket.application_state is WebSocketState.CONNECTED:
+                # A close frame holds at most 123 bytes of reason.
+                await self._websocket.close(code, reason.encode()[:120].decode(errors="ignore"))
+
+
+def _status_fields(progress: RequestProgress) -> dict[str, Any]:
+    fields: dict[str, Any] = {"state": progress.state}
+    if progress.position is not None:
+        fields["position"] = progress.position
+    if progress.state == "prefill":
+        fields["done"] = progress.prefill_done_tokens
+        fields["total"] = progress.prefill_total_tokens
+    if progress.cached_tokens is not None:
+        fields["cached_tokens"] = progress.cached_tokens
+    return fields
+
+
+def _delta_fields(delta: OutputDelta, generate: Generate) -> dict[str, Any] | None:
+    """Fields of a `delta` frame beside its text; None if there is nothing to say."""
+    fields: dict[str, Any] = {"index": delta.index, "n": delta.completion_tokens}
+    if generate.stream.token_ids:
+        fields["token_ids"] = delta.token_ids
+    if delta.logprobs is not None:
+        fields["logprobs"] = [
+            {"token_id": entry.token_id, "logprob": entry.logprob, "top": entry.top}
+            for entry in delta.logprobs
+        ]
+    wanted_tokens = delta.token_ids and len(fields) > 2
+    return fields if delta.text or wanted_tokens else None
