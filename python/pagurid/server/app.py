@@ -29,9 +29,10 @@ from pagurid.server.settings import ServerSettings
 from pagurid.server.websocket import WebSocketRoute as WebSocketEndpoint
 
 if TYPE_CHECKING:
-    from pagurid.async_llm import AsyncLLM
     from starlette.requests import Request
     from starlette.types import Scope
+
+    from pagurid.async_llm import AsyncLLM
 
 __all__ = ["create_app"]
 

@@ -18,8 +18,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import uvicorn
-from pagurid.async_llm import AsyncLLM
 
+from pagurid.async_llm import AsyncLLM
 from pagurid.errors import ConfigError
 from pagurid.server.app import create_app
 

@@ -18,10 +18,10 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pagurid.async_llm import AsyncLLM
     from prometheus_client import Metric
 
     from pagurid._core import OutputDelta, SchedulerStats
+    from pagurid.async_llm import AsyncLLM
 
 __all__ = ["ServerFigures"]
 

@@ -21,9 +21,8 @@ from pagurid.server.server_figures import ServerFigures
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from pagurid.async_llm import AsyncLLM, Generation
-
     from pagurid._core import OutputDelta, SamplingParams
+    from pagurid.async_llm import AsyncLLM, Generation
     from pagurid.server.settings import ServerSettings
 
 __all__ = ["Prompt", "Serving"]
@@ -85,10 +84,10 @@ class Serving:
             self.drop(generation)
 
     def drop(self, generation: Generation) -> None:
-        """Ends the server's interest in a generation; cancels it if it still runs."""
+        """Ends the server's interest in a generation; ends it if it still runs."""
         self._live.discard(generation)
         self.figures.forget(generation.request_id)
-        generation.cancel()
+        generation.close()
         if not self._live:
             self._idle.set()
 

@@ -35,10 +35,10 @@ from pagurid.server.protocol import (
 from pagurid.server.sampling_fields import sampling_arguments
 
 if TYPE_CHECKING:
-    from pagurid.async_llm import Generation
     from starlette.websockets import WebSocket
 
     from pagurid._core import OutputDelta, RequestProgress
+    from pagurid.async_llm import Generation
     from pagurid.server.serving import Serving
 
 __all__ = ["SUBPROTOCOL", "WebSocketRoute"]

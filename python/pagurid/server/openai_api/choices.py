@@ -16,9 +16,8 @@ from pagurid.errors import InternalError, Overloaded
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from pagurid.async_llm import Generation
-
     from pagurid._core import OutputDelta, RequestMetrics, SamplingParams
+    from pagurid.async_llm import Generation
     from pagurid.server.serving import Prompt, Serving
 
 __all__ = ["Choices", "Totals"]

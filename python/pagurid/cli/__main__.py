@@ -1,0 +1,5 @@
+"""`python -m pagurid.cli`."""
+
+from pagurid.cli.main import main
+
+main()

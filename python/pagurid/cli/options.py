@@ -1,0 +1,27 @@
+"""Options that several verbs share: the engine's, named as vLLM names them.
+
+Must not know: the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pagurid.config import DEFAULT_MODEL
+
+__all__ = ["CostPerHour", "KvBlocks", "KvBytes", "MaxModelLen", "Model", "Threads"]
+
+Model = Annotated[
+    str, typer.Option(help=f"`{DEFAULT_MODEL}`, a directory with safetensors, or a .gguf file.")
+]
+MaxModelLen = Annotated[
+    int | None, typer.Option(help="Longest prompt + answer in tokens; the model's context by default.")
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
+KvBlocks = Annotated[int | None, typer.Option(help="Size of the KV pool in blocks.")]
+KvBytes = Annotated[int | None, typer.Option(help="Size of the KV pool in bytes.")]
+CostPerHour = Annotated[
+    float | None, typer.Option(min=0, help="Price of this machine per hour; gives every answer its cost.")
+]

@@ -1,0 +1,115 @@
+"""`Engine`: everything that serves one model, stepped by whoever calls `step`.
+
+Owns: loading, the KV pool, the scheduler, and one step from plan to commit. An exception in a step ends the
+requests of that step and no others.
+Invariant: `step` is called from one thread; the rest of the scheduler is safe from any.
+Must not know: threads, event loops, transports.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from pagurid import ops
+from pagurid._core import Scheduler, SchedulerConfig
+from pagurid.engine.kv_pool_size import kv_pool_blocks
+from pagurid.engine.model_runner import ModelRunner
+from pagurid.errors import ConfigError, InvalidRequest
+from pagurid.models import KvCache
+from pagurid.pull import NAMED_MODELS, resolve_model
+from pagurid.weights import load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from pagurid.config import EngineConfig
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("pagurid.engine")
+
+
+class Engine:
+    """Raises ConfigError or ModelLoadError, in one line, if it cannot be."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        if config.dtype not in ("auto", "float32"):
+            raise ConfigError(f"--dtype is {config.dtype!r}; this build computes in float32")
+        self.config = config
+        threads = config.threads or available_threads()
+        # One pool computes: torch's own threads would fight ours for the cores.
+        torch.set_num_threads(1 if config.kernels == "rust" else threads)
+        getattr(ops, "set_num_threads", lambda n: None)(threads)
+        loaded = load_model(
+            resolve_model(config.model), max_model_len=config.max_model_len, kernels=config.kernels
+        )
+        self.model_config = loaded.config
+        self.tokenizer = loaded.tokenizer
+        self.served_model_name = config.served_model_name or (
+            config.model if config.model in NAMED_MODELS else loaded.name
+        )
+        self.max_model_len = config.max_model_len or loaded.config.max_position_embeddings
+        bytes_per_block = KvCache.bytes_per_block_of(loaded.config, config.block_size)
+        num_blocks = kv_pool_blocks(config, bytes_per_block=bytes_per_block, max_model_len=self.max_model_len)
+        try:
+            scheduler_config = SchedulerConfig(
+                num_blocks=num_blocks,
+                block_size=config.block_size,
+                max_model_len=self.max_model_len,
+                max_num_seqs=config.max_num_seqs,
+                max_num_batched_tokens=config.max_num_batched_tokens,
+                vocab_size=loaded.config.vocab_size,
+                eos_token_ids=sorted(loaded.tokenizer.eos_token_ids),
+                max_queued_requests=config.max_queued_requests,
+                enable_prefix_caching=config.enable_prefix_caching,
+                kv_bytes_per_block=bytes_per_block,
+                cost_per_hour=config.cost_per_hour,
+            )
+        except (InvalidRequest, OverflowError) as error:
+            raise ConfigError(str(error)) from None
+        self.scheduler = Scheduler(scheduler_config, loaded.tokenizer.vocabulary())
+        self.kv_cache = KvCache(loaded.config, num_blocks, config.block_size)
+        self.runner = ModelRunner(loaded.model, self.kv_cache, self.scheduler.step_plan)
+        self.last_error: str | None = None
+
+    def step(self) -> bool:
+        """Plans, computes and commits one step; False if there was nothing to do."""
+        scheduler = self.scheduler
+        if not scheduler.plan():
+            return False
+        try:
+            scheduler.sample(self.runner.forward().numpy())
+        except Exception as error:
+            log.exception("a step failed")
+            self.last_error = f"{type(error).__name__}: {error}"
+            scheduler.abort_step(f"a model step failed: {self.last_error}")
+        else:
+            scheduler.commit()
+        return True
+
+    def encode(self, prompt: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> list[int]:
+        """The token ids of a text, of a chat's messages, or of token ids. Raises InvalidRequest."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt, add_special_tokens=True)
+        if not isinstance(prompt, list | tuple):
+            raise InvalidRequest(
+                f"prompt: expected a text, token ids or messages, got {type(prompt).__name__}", param="prompt"
+            )
+        if prompt and all(isinstance(item, dict) for item in prompt):
+            return self.tokenizer.encode(self.tokenizer.render_chat(prompt))
+        if not all(type(item) is int for item in prompt):
+            raise InvalidRequest("prompt: expected every token id to be an integer", param="prompt")
+        return list(prompt)
+
+
+def available_threads() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1

@@ -1,0 +1,46 @@
+"""How many KV blocks an engine gets.
+
+Owns: the default share of the free memory, and refusing a pool that could not serve one request.
+Must not know: the scheduler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pagurid.errors import ConfigError
+from pagurid.machine_memory import available_memory_bytes
+
+if TYPE_CHECKING:
+    from pagurid.config import EngineConfig
+
+__all__ = ["kv_pool_blocks"]
+
+DEFAULT_LIMIT_BYTES = 4 << 30
+DEFAULT_SHARE = 4
+"""A quarter of what is free: weights are loaded, activations are small, the rest of the machine lives on."""
+
+
+def kv_pool_blocks(config: EngineConfig, *, bytes_per_block: int, max_model_len: int) -> int:
+    """The number of blocks, block 0 included, which nobody gets. Raises ConfigError."""
+    if config.num_gpu_blocks_override is not None:
+        if config.num_gpu_blocks_override < 2:
+            raise ConfigError(
+                f"--num-gpu-blocks-override is {config.num_gpu_blocks_override}; at least 2 are needed"
+            )
+        return config.num_gpu_blocks_override
+    wanted = 1 + -(-max_model_len // config.block_size)
+    if config.kv_cache_memory_bytes is not None:
+        pool_bytes, source = config.kv_cache_memory_bytes, "--kv-cache-memory-bytes gives"
+    else:
+        available = available_memory_bytes()
+        share = DEFAULT_LIMIT_BYTES if available is None else available // DEFAULT_SHARE
+        pool_bytes, source = min(DEFAULT_LIMIT_BYTES, share), "a quarter of the free memory is"
+    blocks = pool_bytes // bytes_per_block
+    if blocks < wanted:
+        raise ConfigError(
+            f"too little memory for the KV cache: one request of {max_model_len} tokens needs "
+            f"{wanted * bytes_per_block / 2**20:.0f} MiB, {source} {pool_bytes / 2**20:.0f} MiB; "
+            "lower --max-model-len or raise --kv-cache-memory-bytes"
+        )
+    return blocks
