@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch.library import Library
 
-from pagurid.ops import checks, reference
+from pagurid.ops import checks, reference, rust
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -35,8 +35,8 @@ __all__ = [
     "selected",
 ]
 
-_implementations: dict[str, ModuleType] = {"rust": reference, "reference": reference}
-_selected: ModuleType = reference
+_implementations: dict[str, ModuleType] = {"rust": rust, "reference": reference}
+_selected: ModuleType = rust
 _selected_name: Literal["rust", "reference"] = "rust"
 
 

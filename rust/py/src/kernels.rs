@@ -1,7 +1,288 @@
 //! `pagurid._core.kernels`: raw entry points of the CPU kernels, called by `pagurid.ops` only.
+//!
+//! Contract: an address is the `data_ptr()` of a contiguous tensor of the named shape and type that stays alive
+//! during the call, and nobody else writes what a kernel reads or touches what it writes. `pagurid.ops.checks`
+//! has checked shapes and types; values inside index tensors are checked here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+
+use pagurid_kernels::InvalidArgument;
+
+/// A slice of a tensor's memory.
+///
+/// # Safety
+/// The module's contract.
+unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
+    if len == 0 {
+        return &[]; // an empty tensor's address may be null
+    }
+    // SAFETY: the module's contract.
+    unsafe { std::slice::from_raw_parts(address as *const T, len) }
+}
+
+/// A slice of a tensor's memory to write.
+///
+/// # Safety
+/// The module's contract.
+unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the module's contract.
+    unsafe { std::slice::from_raw_parts_mut(address as *mut T, len) }
+}
+
+/// Multiply-adds of some 20 µs on one core.
+const GIL_WORK: usize = 400_000;
+
+/// Runs a kernel. The GIL is given up only for longer ones: getting it back from a busy event loop may take the
+/// interpreter's switch interval (5 ms), more than all the short calls of a step together.
+/// A panic becomes a Python exception that `except Exception` catches.
+fn call(
+    py: Python<'_>,
+    work: usize,
+    kernel: impl FnOnce() -> Result<(), InvalidArgument> + Send,
+) -> PyResult<()> {
+    let guarded = || catch_unwind(AssertUnwindSafe(kernel));
+    let result = if work > GIL_WORK { py.detach(guarded) } else { guarded() };
+    match result {
+        Ok(result) => result.map_err(to_python),
+        Err(payload) => {
+            let words = payload.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(PyRuntimeError::new_err(format!("a kernel panicked: {words}")))
+        }
+    }
+}
+
+fn to_python(error: InvalidArgument) -> PyErr {
+    PyValueError::new_err(error.0)
+}
 
 /// Raw entry points of the CPU kernels.
 #[pymodule]
-pub mod kernels {}
+pub mod kernels {
+    use pyo3::prelude::*;
+
+    use pagurid_kernels::attention::AttentionInputs;
+    use pagurid_kernels::kv_cache::KvCacheShape;
+    use pagurid_kernels::linear::LinearShape;
+    use pagurid_kernels::rope::RopeInputs;
+    use pagurid_kernels::{Cpu, Isa, activation, attention, linear as linear_kernel, norm, rope, threads};
+
+    use super::{call, slice, slice_mut, to_python};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // So that `from pagurid._core.kernels import linear` works, too: a submodule is no file to be found.
+        let modules = module.py().import("sys")?.getattr("modules")?;
+        modules.set_item("pagurid._core.kernels", module)?;
+        module.setattr("__name__", "pagurid._core.kernels")?;
+        module.delattr("__all__")
+    }
+
+    /// Threads of the kernels; once, before their first use.
+    #[pyfunction]
+    #[pyo3(signature = (num_threads, /))]
+    fn set_num_threads(num_threads: usize) -> PyResult<()> {
+        threads::set_num_threads(num_threads).map_err(to_python)
+    }
+
+    /// Threads that the kernels use: the cores of this process if nothing was set.
+    #[pyfunction]
+    fn num_threads() -> usize {
+        threads::num_threads()
+    }
+
+    /// The instruction set in use: "avx512", "avx2" or "portable"; the environment's `PAGURID_CPU_ISA` forces it.
+    #[pyfunction]
+    fn isa() -> PyResult<&'static str> {
+        Ok(Isa::selected().map_err(to_python)?.name())
+    }
+
+    /// out [rows, `out_features`] = x [rows, `in_features`] times weight [`out_features`, `in_features`] transposed
+    #[pyfunction]
+    #[pyo3(signature = (x, weight, out, rows, in_features, out_features, /))]
+    fn linear(
+        py: Python<'_>,
+        x: usize,
+        weight: usize,
+        out: usize,
+        rows: usize,
+        in_features: usize,
+        out_features: usize,
+    ) -> PyResult<()> {
+        let cpu = Cpu::selected().map_err(to_python)?;
+        let shape = LinearShape { rows, in_features, out_features };
+        // SAFETY: the module's contract.
+        let (x, weight, out) = unsafe {
+            (
+                slice::<f32>(x, rows * in_features),
+                slice::<f32>(weight, out_features * in_features),
+                slice_mut::<f32>(out, rows * out_features),
+            )
+        };
+        call(py, shape.work(), || {
+            linear_kernel::linear(cpu, x, weight, out, shape);
+            Ok(())
+        })
+    }
+
+    /// out [rows, width] = RMSNorm of x [rows, width]
+    #[pyfunction]
+    #[pyo3(signature = (x, weight, out, rows, width, eps, /))]
+    fn rms_norm(
+        py: Python<'_>,
+        x: usize,
+        weight: usize,
+        out: usize,
+        rows: usize,
+        width: usize,
+        eps: f32,
+    ) -> PyResult<()> {
+        let cpu = Cpu::selected().map_err(to_python)?;
+        let len = rows * width;
+        // SAFETY: the module's contract.
+        let (x, weight, out) =
+            unsafe { (slice::<f32>(x, len), slice::<f32>(weight, width), slice_mut::<f32>(out, len)) };
+        call(py, len, || {
+            norm::rms_norm(cpu, x, weight, eps, out);
+            Ok(())
+        })
+    }
+
+    /// residual += x; out = RMSNorm of residual; all [rows, width]
+    #[pyfunction]
+    #[pyo3(signature = (x, residual, weight, out, rows, width, eps, /))]
+    fn add_rms_norm(
+        py: Python<'_>,
+        x: usize,
+        residual: usize,
+        weight: usize,
+        out: usize,
+        rows: usize,
+        width: usize,
+        eps: f32,
+    ) -> PyResult<()> {
+        let cpu = Cpu::selected().map_err(to_python)?;
+        let len = rows * width;
+        // SAFETY: the module's contract.
+        let (x, residual, weight, out) = unsafe {
+            (
+                slice::<f32>(x, len),
+                slice_mut::<f32>(residual, len),
+                slice::<f32>(weight, width),
+                slice_mut::<f32>(out, len),
+            )
+        };
+        call(py, len, || {
+            norm::add_rms_norm(cpu, x, residual, weight, eps, out);
+            Ok(())
+        })
+    }
+
+    /// out [rows, width] = silu(gate) * up of `gate_up` [rows, 2 width]
+    #[pyfunction]
+    #[pyo3(signature = (gate_up, out, rows, width, /))]
+    fn silu_mul(py: Python<'_>, gate_up: usize, out: usize, rows: usize, width: usize) -> PyResult<()> {
+        let cpu = Cpu::selected().map_err(to_python)?;
+        // SAFETY: the module's contract.
+        let (gate_up, out) =
+            unsafe { (slice::<f32>(gate_up, 2 * rows * width), slice_mut::<f32>(out, rows * width)) };
+        // An exponential costs about as much as ten multiply-adds.
+        call(py, 10 * rows * width, || {
+            activation::silu_mul(cpu, gate_up, out, width);
+            Ok(())
+        })
+    }
+
+    /// qkv [rows, (`num_heads` + 2 `kv_heads`) `head_dim`] → q [rows, `num_heads`, `head_dim`] and the caches
+    #[pyfunction]
+    #[pyo3(signature = (qkv, cos_sin, positions, slot_mapping, k_cache, v_cache, q, rows, max_positions, num_heads, num_blocks, kv_heads, head_dim, block_size, /))]
+    fn rope_kv_write(
+        py: Python<'_>,
+        qkv: usize,
+        cos_sin: usize,
+        positions: usize,
+        slot_mapping: usize,
+        k_cache: usize,
+        v_cache: usize,
+        q: usize,
+        rows: usize,
+        max_positions: usize,
+        num_heads: usize,
+        num_blocks: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        block_size: usize,
+    ) -> PyResult<()> {
+        let cpu = Cpu::selected().map_err(to_python)?;
+        let cache = KvCacheShape { num_blocks, kv_heads, head_dim, block_size };
+        let qkv_len = rows * (num_heads + 2 * kv_heads) * head_dim;
+        // SAFETY: the module's contract.
+        let (inputs, k_cache, v_cache, q) = unsafe {
+            let inputs = RopeInputs {
+                qkv: slice(qkv, qkv_len),
+                cos_sin: slice(cos_sin, max_positions * head_dim),
+                positions: slice(positions, rows),
+                slot_mapping: slice(slot_mapping, rows),
+                num_heads,
+            };
+            (
+                inputs,
+                slice_mut::<f32>(k_cache, cache.len()),
+                slice_mut::<f32>(v_cache, cache.len()),
+                slice_mut::<f32>(q, rows * num_heads * head_dim),
+            )
+        };
+        call(py, 4 * qkv_len, || rope::rope_kv_write(cpu, inputs, k_cache, v_cache, cache, q))
+    }
+
+    /// q [rows, `num_heads`, `head_dim`] and the caches → out [rows, `num_heads` `head_dim`]
+    #[pyfunction]
+    #[pyo3(signature = (q, k_cache, v_cache, query_start, context_lens, block_tables, out, rows, num_heads, sequences, max_blocks, num_blocks, kv_heads, head_dim, block_size, scale, /))]
+    fn paged_attention(
+        py: Python<'_>,
+        q: usize,
+        k_cache: usize,
+        v_cache: usize,
+        query_start: usize,
+        context_lens: usize,
+        block_tables: usize,
+        out: usize,
+        rows: usize,
+        num_heads: usize,
+        sequences: usize,
+        max_blocks: usize,
+        num_blocks: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        block_size: usize,
+        scale: f32,
+    ) -> PyResult<()> {
+        let cpu = Cpu::selected().map_err(to_python)?;
+        let cache = KvCacheShape { num_blocks, kv_heads, head_dim, block_size };
+        let len = rows * num_heads * head_dim;
+        // SAFETY: the module's contract.
+        let (inputs, out) = unsafe {
+            let inputs = AttentionInputs {
+                q: slice(q, len),
+                k_cache: slice(k_cache, cache.len()),
+                v_cache: slice(v_cache, cache.len()),
+                cache,
+                query_start: slice(query_start, sequences + 1),
+                context_lens: slice(context_lens, sequences),
+                block_tables: slice(block_tables, sequences * max_blocks),
+                num_heads,
+                scale,
+            };
+            (inputs, slice_mut::<f32>(out, len))
+        };
+        // Not read from a checked list yet, so only an estimate: the longest context for every row.
+        let longest = inputs.context_lens.iter().copied().max().unwrap_or(0).max(0) as usize;
+        call(py, 2 * len * longest, || attention::paged_attention(cpu, &inputs, out))
+    }
+}

@@ -1,16 +1,14 @@
 """The Rust core. Everything here works without torch and without the rest of `pagurid`."""
 
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__version__: str
+from pagurid._core import kernels as kernels
 
-kernels: ModuleType
-"""Raw entry points of the CPU kernels, called by `pagurid.ops` only."""
+__version__: str
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 RequestState = Literal["queued", "prefill", "decode", "preempted", "finished"]

@@ -1,0 +1,89 @@
+//! Linear layers: against float64, and the promise that a row's bits are its own.
+
+mod random;
+
+use pagurid_kernels::Cpu;
+use pagurid_kernels::linear::{LinearShape, linear};
+use random::{Random, assert_close, bits, cpus};
+
+fn run(cpu: Cpu, x: &[f32], weight: &[f32], shape: LinearShape) -> Vec<f32> {
+    let mut out = vec![f32::NAN; shape.rows * shape.out_features];
+    linear(cpu, x, weight, &mut out, shape);
+    out
+}
+
+#[test]
+fn agrees_with_float64() {
+    let mut random = Random(1);
+    for round in 0..60 {
+        let shape = LinearShape {
+            rows: random.between(1, 21),
+            in_features: if round % 6 == 5 { random.between(600, 1700) } else { random.between(1, 90) },
+            out_features: random.between(1, 70),
+        };
+        let x = random.floats(shape.rows * shape.in_features);
+        let weight = random.floats(shape.out_features * shape.in_features);
+        let expected: Vec<f64> = x
+            .chunks(shape.in_features)
+            .flat_map(|x| {
+                weight
+                    .chunks(shape.in_features)
+                    .map(|w| x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum::<f64>())
+            })
+            .collect();
+        for cpu in cpus() {
+            let got = run(cpu, &x, &weight, shape);
+            assert_close(&got, &expected, 1e-5, &format!("{shape:?} on {cpu:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_and_in_any_batch() {
+    let mut random = Random(2);
+    // More rows than one block of x, more features than one piece; and a length of several chunks.
+    for (rows, in_features, out_features) in [(7, 50, 40), (9, 1536, 31), (150, 1700, 25), (5, 576, 300)] {
+        let shape = LinearShape { rows, in_features, out_features };
+        let x = random.floats(rows * in_features);
+        let weight = random.floats(out_features * in_features);
+        let all: Vec<Vec<f32>> = cpus().into_iter().map(|cpu| run(cpu, &x, &weight, shape)).collect();
+        for (cpu, all) in cpus().into_iter().zip(&all) {
+            for row in [0, 1, rows / 2, rows - 1] {
+                let one = LinearShape { rows: 1, ..shape };
+                let alone = run(cpu, &x[row * in_features..][..in_features], &weight, one);
+                let batched = &all[row * out_features..][..out_features];
+                assert_eq!(bits(&alone), bits(batched), "row {row} of {shape:?} on {cpu:?}");
+            }
+        }
+        for pair in all.chunks(2) {
+            assert_eq!(bits(&pair[0]), bits(&pair[1]), "one thread and three: {shape:?}");
+        }
+    }
+}
+
+#[test]
+fn instruction_sets_with_fused_multiply_add_agree_to_the_bit() {
+    let mut random = Random(3);
+    let shape = LinearShape { rows: 5, in_features: 700, out_features: 23 };
+    let (x, weight) = (random.floats(5 * 700), random.floats(23 * 700));
+    let fused: Vec<_> = cpus()
+        .into_iter()
+        .filter(|cpu| cpu.isa.name() != "portable")
+        .map(|cpu| run(cpu, &x, &weight, shape))
+        .collect();
+    assert!(fused.windows(2).all(|w| bits(&w[0]) == bits(&w[1])));
+}
+
+#[test]
+fn empty_shapes_are_fine() {
+    for cpu in cpus() {
+        assert!(
+            run(cpu, &[], &[1.0; 6], LinearShape { rows: 0, in_features: 3, out_features: 2 }).is_empty()
+        );
+        assert!(
+            run(cpu, &[1.0; 6], &[], LinearShape { rows: 2, in_features: 3, out_features: 0 }).is_empty()
+        );
+        let nothing_to_add = run(cpu, &[], &[], LinearShape { rows: 2, in_features: 0, out_features: 2 });
+        assert_eq!(nothing_to_add, [0.0; 4]);
+    }
+}
