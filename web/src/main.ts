@@ -1,6 +1,7 @@
 /** Starts the page: storage, connection, then the components. */
 import { mount } from "svelte";
 import App from "./App.svelte";
+import { openAddressed } from "./lib/app/address";
 import { ChatApp } from "./lib/app/app.svelte";
 import { factoryDefaults } from "./lib/app/preferences";
 import { Server, socketUrl } from "./lib/app/server.svelte";
@@ -19,7 +20,7 @@ const store = await openHistory(factoryDefaults().sampling, () => {
     app.chats.problem = "The browser closed this page's storage. Reload the page to keep new chats.";
 });
 app = new ChatApp(server, store);
-await app.chats.refresh();
+await Promise.all([app.chats.refresh(), openAddressed(app.chats)]);
 
 const target = document.getElementById("app");
 if (target === null) throw new Error("index.html has no #app");

@@ -215,7 +215,7 @@ describe("progress", () => {
   it("says where a request is", () => {
     expect(words("queued", { position: 0 }).words).toBe("In the queue, next in line");
     expect(words("queued", { position: 3, eta_ms: 2500 }).words).toBe(
-      "In the queue, 3 before you, about 2.50 s",
+      "In the queue, 3 before you, about 3 s",
     );
     expect(words("prefill", { done: 512, total: 2048 })).toEqual({
       words: "Reading the prompt, 512 of 2,048 tokens",

@@ -139,7 +139,7 @@ export class Answers {
     // The live object inside the chat, not the plain one pushed into it.
     const answer = chat.messages.at(-1) as AnswerMessage;
     this.#run(chat, answer);
-    this.#chats.changed(chat);
+    this.#chats.written(chat);
   }
 
   #run(chat: Chat, answer: AnswerMessage): void {

@@ -11,7 +11,7 @@ import { type Chat, type ChatSummary, SCHEMA_VERSION, summaryOf } from "../histo
 import { HistoryFull, type HistoryStore, newestFirst } from "../history/store";
 import { newId } from "./ids";
 
-const SAVE_AFTER_MS = 600;
+const SAVE_AFTER_MS = 300;
 
 function emptyChat(): Chat {
   const { sampling, systemPrompt } = chatDefaults();
@@ -89,12 +89,11 @@ export class Chats {
     return this.#held.has(id);
   }
 
-  /** Something in the chat changed: keep it soon. Writing it moves it to the top of the list. */
-  changed(chat: Chat): void {
-    if (chat.messages.length === 0) return;
+  /** Someone wrote in the chat: it moves to the top of the list and is kept at once, for a page may close any time. */
+  written(chat: Chat): void {
     chat.updatedAtMs = Date.now();
     this.#listed(chat);
-    this.keepSoon(chat);
+    void this.keep(chat);
   }
 
   /** Keeps the chat soon, its place in the list unchanged: for text that grows. */

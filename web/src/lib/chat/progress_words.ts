@@ -22,7 +22,8 @@ export function progressWords({ phase, progress, isStopping }: LiveAnswer): Prog
           : position === 0
             ? ", next in line"
             : `, ${formatTokens(position)} before you`;
-      const eta = eta_ms === undefined ? "" : `, about ${formatMs(eta_ms)}`;
+      const eta =
+        eta_ms === undefined ? "" : `, about ${formatMs(Math.ceil(eta_ms / 1000) * 1000).replace(".00", "")}`;
       return { words: `In the queue${place}${eta}`, share: null };
     }
     case "prefill":
