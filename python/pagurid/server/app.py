@@ -53,7 +53,7 @@ def create_app(llm: AsyncLLM, settings: ServerSettings | None = None) -> Starlet
     websocket = WebSocketEndpoint(serving)
     app = Starlette(
         routes=[
-            WebSocketRoute("/v1/ws", websocket),
+            WebSocketRoute("/v1/ws", websocket.__call__),
             Route("/v1/chat/completions", ChatCompletions(serving).__call__, methods=["POST"]),
             Route("/v1/completions", Completions(serving).__call__, methods=["POST"]),
             Route("/v1/models", models.list),
