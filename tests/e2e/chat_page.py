@@ -29,6 +29,10 @@ class ChatPage:
         expect(self.answers).to_have_count(before + 1)
         return self.answers.nth(before)
 
+    def start_new(self) -> None:
+        self.page.get_by_role("link", name="New chat").click()
+        expect(self.questions).to_have_count(0)
+
     def stop_answer(self) -> None:
         self.stop.click()
         expect(self.send).to_be_visible()

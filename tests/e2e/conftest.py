@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chromium import launch
+from endless_model import make_endless_model
 from playwright.sync_api import sync_playwright
 from server_process import ROOT, serve
-
-from tiny_models import make_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,8 +44,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not (STATIC / "index.html").exists():
         pytest.fail(f"the chat page is not built: {STATIC} is missing; run `make web`")
     folder = tmp_path_factory.mktemp("e2e")
-    # Long enough a context that an answer is still being written when a test wants to stop it.
-    model = make_tiny_model(folder / "model", max_position_embeddings=16384)
+    model = make_endless_model(folder / "model")
     with serve(model, folder / "server.log", "--cost-per-hour", "1.5", "--served-model-name", "tiny") as url:
         yield url
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,42 +22,22 @@ START_WITHIN_S = 120
 STOP_WITHIN_S = 20
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/healthz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+def _address(log: Path) -> str | None:
+    """Where the server says that it listens, once it does."""
+    said = re.search(r"listening at (http://\S+)", log.read_text(errors="replace"))
+    return said[1] if said else None
 
 
 @contextlib.contextmanager
 def serve(model: Path, log: Path, *flags: str) -> Iterator[str]:
     """Serves `model` on a free port until the block ends; gives the server's address."""
-    port = _free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "pagurid.cli",
-        "serve",
-        "--model",
-        str(model),
-        "--port",
-        str(port),
-        *flags,
-    ]
+    command = [sys.executable, "-m", "pagurid.cli", "serve", "--model", str(model), "--port", "0", *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:
-        url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + START_WITHIN_S
-        while not _answers(url):
+        while (url := _address(log)) is None:
             if process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"the server did not start:\n{log.read_text(errors='replace')}")
             time.sleep(0.1)

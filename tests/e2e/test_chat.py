@@ -112,8 +112,7 @@ def test_a_reload_in_mid_answer_keeps_what_came(chat: ChatPage) -> None:
 def test_two_chats_are_written_at_once(chat: ChatPage) -> None:
     first = chat.ask("One long story, please.")
     before = chat.wait_for_text(first)
-    chat.page.get_by_role("link", name="New chat").click()
-    expect(chat.answers).to_have_count(0)
+    chat.start_new()
     second = chat.ask("Another long story, please.")
     chat.wait_for_text(second, more_than=20)
     expect(chat.page.get_by_role("navigation", name="Chats").get_by_text("writing")).to_have_count(2)
@@ -128,7 +127,7 @@ def test_two_chats_are_written_at_once(chat: ChatPage) -> None:
 def test_chats_are_found_renamed_deleted_and_brought_back(chat: ChatPage) -> None:
     page = chat.page
     for question in ("The price of pearls", "The weight of whales"):
-        page.get_by_role("link", name="New chat").click()
+        chat.start_new()
         chat.wait_for_text(chat.ask(question))
         chat.stop_answer()
     expect(chat.chats).to_have_count(2)
@@ -164,7 +163,7 @@ def test_settings_are_the_chats_own_and_reach_the_server(chat: ChatPage) -> None
     page.reload()
     page.get_by_label("Settings of this chat").click()
     expect(page.get_by_label("Max tokens")).to_have_value("7")
-    page.get_by_role("link", name="New chat").click()
+    chat.start_new()
     expect(page.get_by_label("Max tokens")).to_have_value("")
 
 
