@@ -42,7 +42,60 @@ class SamplingParams:
         logprobs: int | None = None,
         skip_special_tokens: bool = True,
     ) -> SamplingParams: ...
-    # one read-only property per argument (the normalised value: `stop` a list, ...)
+    @property
+    def n(self) -> int:
+        """Answers per request: 1 to 128."""
+    @property
+    def temperature(self) -> float:
+        """0 is greedy."""
+    @property
+    def top_k(self) -> int:
+        """Only the k most likely tokens; 0 and −1 are all."""
+    @property
+    def top_p(self) -> float:
+        """Only the most likely tokens that have this much of the probability together."""
+    @property
+    def min_p(self) -> float:
+        """Only tokens at least this likely, relative to the most likely one."""
+    @property
+    def repetition_penalty(self) -> float:
+        """Of tokens in prompt or answer: positive logits are divided by it, negative ones multiplied."""
+    @property
+    def presence_penalty(self) -> float:
+        """Taken from the logits of the answer's tokens: −2 to 2."""
+    @property
+    def frequency_penalty(self) -> float:
+        """The same, times how often each came."""
+    @property
+    def logit_bias(self) -> dict[int, float]:
+        """Added to the logits of these token ids."""
+    @property
+    def seed(self) -> int | None:
+        """The same seed gives the same answer, alone and in any batch; negative ones as their 64 bits."""
+    @property
+    def stop(self) -> list[str]:
+        """Texts that end the answer: at most 64 of at most 1,024 bytes."""
+    @property
+    def stop_token_ids(self) -> list[int]:
+        """Tokens that end the answer: at most 256."""
+    @property
+    def include_stop_str_in_output(self) -> bool:
+        """Whether the text keeps the stop string that ended it."""
+    @property
+    def max_tokens(self) -> int | None:
+        """Longest answer; None is what the context leaves."""
+    @property
+    def min_tokens(self) -> int:
+        """No end before: end-of-sequence and stop tokens are not chosen, stop strings are text."""
+    @property
+    def ignore_eos(self) -> bool:
+        """Go on after end-of-sequence tokens."""
+    @property
+    def logprobs(self) -> int | None:
+        """Report the chosen token's log-probability and this many of the most likely: 0 to 20."""
+    @property
+    def skip_special_tokens(self) -> bool:
+        """Hide special tokens from the text."""
 
 @final
 class Vocabulary:
@@ -70,7 +123,7 @@ class Detokenizer:
         cls,
         vocabulary: Vocabulary,
         *,
-        stop: Sequence[str] = (),
+        stop: Sequence[str] = ...,
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
         continuation: bool = False,
@@ -87,8 +140,8 @@ def sample(
     seed: int,
     position: int,
     sequence_index: int = 0,
-    prompt_token_ids: Sequence[int] = (),
-    output_token_ids: Sequence[int] = (),
+    prompt_token_ids: Sequence[int] = ...,
+    output_token_ids: Sequence[int] = ...,
 ) -> int:
     """One token from one row of logits `[vocab_size]`; a pure function of its arguments."""
 

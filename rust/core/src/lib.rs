@@ -18,5 +18,6 @@ pub mod scheduler;
 pub mod sequence;
 pub mod stats;
 pub mod step_plan;
+pub mod stop_strings;
 pub mod vocabulary;
 pub mod wake;

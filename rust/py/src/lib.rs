@@ -1,5 +1,7 @@
 //! The `PyO3` module `pagurid._core`: thin bindings, no logic. The only crate that touches the GIL.
 
+#![allow(clippy::needless_pass_by_value)] // PyO3 hands its arguments over by value
+
 use pyo3::prelude::pymodule;
 
 mod block_pool;
@@ -31,7 +33,7 @@ mod _core {
     #[pymodule_export]
     use crate::outputs::{OutputDelta, TokenLogprobs};
     #[pymodule_export]
-    use crate::sampling::SamplingParams;
+    use crate::sampling::{SamplingParams, sample};
     #[pymodule_export]
     use crate::scheduler::Scheduler;
     #[pymodule_export]
@@ -39,7 +41,7 @@ mod _core {
     #[pymodule_export]
     use crate::step_plan::StepPlan;
     #[pymodule_export]
-    use crate::text::Vocabulary;
+    use crate::text::{Detokenizer, Vocabulary};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

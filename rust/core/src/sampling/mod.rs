@@ -1,36 +1,101 @@
-//! Chooses tokens. First cut: greedy only.
+//! Chooses tokens: a pure function of logits, parameters, the sequence's tokens, seed and position.
+//!
+//! Owns: the order of the parts (bias and penalties, `min_tokens`, then greedy or the law of `filters`), so that the
+//! batch around a sequence never changes its tokens. Must not know: the scheduler, other sequences.
 
+mod exp;
+pub mod filters;
+pub mod logprobs;
+pub mod penalties;
+pub mod philox;
+pub mod row;
+
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::output::TokenLogprobs;
 use crate::sampling_params::SamplingParams;
+use filters::Scratch;
+use penalties::TokenCounts;
+
+/// Colder than this is greedy: the next best token would need a logit within 1e-4 to be seen at all.
+const GREEDY_BELOW: f32 = 1e-5;
+
+/// A row's outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampled {
+    /// None if the model gave no logit that is a number.
+    pub token: Option<u32>,
+    /// If the request asked for them.
+    pub logprobs: Option<TokenLogprobs>,
+}
 
 /// What one sequence needs for choosing its tokens.
-pub struct SequenceSampler;
+#[derive(Clone, Debug)]
+pub struct SequenceSampler {
+    params: Arc<SamplingParams>,
+    eos_token_ids: Arc<[u32]>,
+    seed: u64,
+    index: u32,
+    counts: TokenCounts,
+}
+
+thread_local! {
+    /// One row and the buffers of one draw per thread, so that no token costs an allocation.
+    static BUFFERS: RefCell<(Vec<f32>, Scratch)> = RefCell::default();
+}
 
 impl SequenceSampler {
-    /// Of sequence `index`, keyed by `seed`. `eos_token_ids` are what `min_tokens` forbids, unless ignored anyway.
+    /// Of sequence `index`, keyed by `seed`. `eos_token_ids` are what `min_tokens` forbids, beside stop tokens.
     pub fn new(
-        _params: Arc<SamplingParams>,
-        _eos_token_ids: &Arc<[u32]>,
-        _seed: u64,
-        _index: u32,
-        _prompt: &[u32],
+        params: Arc<SamplingParams>,
+        eos_token_ids: &Arc<[u32]>,
+        seed: u64,
+        index: u32,
+        prompt: &[u32],
     ) -> Self {
-        Self
+        let counts = TokenCounts::new(&params, prompt);
+        Self { params, eos_token_ids: eos_token_ids.clone(), seed, index, counts }
     }
 
-    /// The token at `position` of the answer; the lowest id wins ties.
-    pub fn sample(&self, logits: &[f32], _position: usize) -> (u32, Option<TokenLogprobs>) {
-        let mut best = 0;
-        for (token, &logit) in logits.iter().enumerate() {
-            if logit > logits[best] {
-                best = token;
+    /// The token at `position` of the answer, from its row of logits.
+    pub fn sample(&self, logits: &[f32], position: usize) -> Sampled {
+        let params = &*self.params;
+        let token = BUFFERS.with_borrow_mut(|(adjusted, scratch)| {
+            let may_not_end = position < params.min_tokens as usize;
+            if !penalties::changes_logits(params) && !may_not_end {
+                return self.choose(logits, position, scratch);
             }
+            adjusted.clear();
+            adjusted.extend_from_slice(logits);
+            penalties::adjust(params, &self.counts, adjusted);
+            if may_not_end {
+                let eos: &[u32] = if params.ignore_eos { &[] } else { &self.eos_token_ids };
+                for &id in eos.iter().chain(&params.stop_token_ids) {
+                    if let Some(logit) = adjusted.get_mut(id as usize) {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+            self.choose(adjusted, position, scratch)
+        });
+        let logprobs = match (token, params.logprobs) {
+            (Some(token), Some(top)) => Some(logprobs::logprobs_of(logits, token, top as usize)),
+            _ => None,
+        };
+        Sampled { token, logprobs }
+    }
+
+    fn choose(&self, logits: &[f32], position: usize, scratch: &mut Scratch) -> Option<u32> {
+        if self.params.temperature < GREEDY_BELOW {
+            return row::argmax(logits);
         }
-        (best as u32, None)
+        let uniform = philox::uniform(self.seed, self.index, position as u64);
+        filters::draw(&self.params, logits, uniform, scratch)
     }
 
     /// The answer has gained a token.
-    pub fn push(&mut self, _token: u32) {}
+    pub fn push(&mut self, token: u32) {
+        self.counts.push(&self.params, token);
+    }
 }

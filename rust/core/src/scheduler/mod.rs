@@ -24,9 +24,9 @@ use crate::clock::Nanos;
 use crate::error::{Error, Result};
 use crate::intake::Intake;
 use crate::metrics::RequestRecord;
-use crate::output::TokenLogprobs;
 use crate::prefix_cache::{BlockHash, BlockHasher, PrefixCache};
 use crate::request_table::RequestId;
+use crate::sampling::Sampled;
 use crate::sampling_params::SamplingParams;
 use crate::sequence::Sequence;
 use crate::stats::Counters;
@@ -69,7 +69,7 @@ struct OpenStep {
     /// The sequences of the logits rows.
     rows: Vec<SequenceKey>,
     /// What `sample` chose, one per logits row.
-    sampled: Vec<(u32, Option<TokenLogprobs>)>,
+    sampled: Vec<Sampled>,
     is_sampled: bool,
 }
 

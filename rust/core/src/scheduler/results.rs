@@ -11,6 +11,7 @@ use crate::clock::Nanos;
 use crate::error::{Error, Result};
 use crate::output::{Finish, FinishReason, StopReason, TokenLogprobs};
 use crate::progress::RequestState;
+use crate::sampling::Sampled;
 use crate::sequence::Phase;
 
 /// From this many numbers on, waking the other cores costs less than it saves.
@@ -57,13 +58,15 @@ impl Scheduler {
             let Planned { key, num_tokens, needs_logits } = self.step.planned[at];
             let result = needs_logits.then(|| {
                 row += 1;
-                let (token, logprobs) = &mut self.step.sampled[row - 1];
+                let Sampled { token, logprobs } = &mut self.step.sampled[row - 1];
                 (*token, logprobs.take())
             });
             if self.sequences[key].finish.is_none() {
                 self.advance(key, num_tokens);
-                if let Some((token, logprobs)) = result {
-                    self.accept(key, token, logprobs, now);
+                match result {
+                    Some((Some(token), logprobs)) => self.accept(key, token, logprobs, now),
+                    Some((None, _)) => self.end_without_token(key),
+                    None => {}
                 }
             }
         }
@@ -107,7 +110,8 @@ impl Scheduler {
             return Err(Error::internal(message));
         }
         self.step.sampled.clear();
-        self.step.sampled.extend(tokens.iter().map(|&token| (token, None)));
+        let given = tokens.iter().map(|&token| Sampled { token: Some(token), logprobs: None });
+        self.step.sampled.extend(given);
         Ok(())
     }
 
@@ -137,6 +141,13 @@ impl Scheduler {
         if index == 0 && prompt_done {
             self.start_held_back(id);
         }
+    }
+
+    /// The model gave this sequence nothing to choose from; the others of the step go on.
+    fn end_without_token(&mut self, key: SequenceKey) {
+        let id = self.sequences[key].request;
+        let error = Some("the model gave no logit that is a number".to_owned());
+        self.end_request(id, &Finish { reason: FinishReason::Error, stop_reason: None, error });
     }
 
     /// One more token of the answer.
