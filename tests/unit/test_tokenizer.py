@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,17 @@ def test_bytes_of_the_ids_are_the_text(tokenizer: Tokenizer, text: str) -> None:
     assert tiny_tokenizer().decode(ids, skip_special_tokens=False) == text
 
 
+def test_decode_is_the_librarys(tokenizer: Tokenizer) -> None:
+    """Random ids, ill-formed UTF-8 among them: the core has the text of the library."""
+    backend = tiny_tokenizer()
+    rng = random.Random(0)
+    for _ in range(200):
+        ids = [rng.randrange(backend.get_vocab_size()) for _ in range(rng.randrange(30))]
+        for skip in (True, False):
+            assert tokenizer.decode(ids, skip_special_tokens=skip) == backend.decode(ids, skip)
+    assert tokenizer.decode([1, *tokenizer.encode("crab"), 500, 2]) == "crab", "id 500 has no token"
+
+
 def test_vocabulary_is_padded_to_the_logits(tokenizer: Tokenizer) -> None:
     """As many entries as a row of logits; an id without a token adds nothing."""
     data = tokenizer.vocabulary_data()
@@ -127,6 +139,8 @@ def test_sentencepiece_bytes() -> None:
     assert joined("▁", "leading", "▁x") == b" leading x"
     assert joined("<0x20>", "<0xE2>", "<0x82>", "»") == b"\x20\xe2\x82" + "»".encode()
     assert joined("<s>", "</s>") == b"<s></s>"
+    daenerys = [id_of(backend, piece) for piece in ("▁Da", "ener", "ys", "▁is", "▁the")]
+    assert make_tokenizer(backend).decode(daenerys) == backend.decode(daenerys) == "Daenerys is the"
 
 
 @pytest.mark.parametrize(
