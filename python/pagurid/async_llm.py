@@ -246,7 +246,7 @@ class AsyncLLM:
 
 
 def engine_config(config: EngineConfig | str | None, options: dict[str, Any]) -> EngineConfig:
-    """`AsyncLLM("smollm2", max_model_len=512)`, `AsyncLLM(config)` and `AsyncLLM(config, threads=1)` alike."""
+    """From a config, a model's name, options, or a config with options that change it."""
     if isinstance(config, EngineConfig):
         return dataclasses.replace(config, **options)
     if config is not None:

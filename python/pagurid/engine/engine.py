@@ -9,13 +9,11 @@ Must not know: threads, event loops, transports.
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 import torch
 
-from pagurid import ops
-from pagurid._core import Scheduler, SchedulerConfig
+from pagurid._core import Scheduler, SchedulerConfig, kernels
 from pagurid.engine.kv_pool_size import kv_pool_blocks
 from pagurid.engine.model_runner import ModelRunner
 from pagurid.errors import ConfigError, InvalidRequest
@@ -41,10 +39,7 @@ class Engine:
         if config.dtype not in ("auto", "float32"):
             raise ConfigError(f"--dtype is {config.dtype!r}; this build computes in float32")
         self.config = config
-        threads = config.threads or available_threads()
-        # One pool computes: torch's own threads would fight ours for the cores.
-        torch.set_num_threads(1 if config.kernels == "rust" else threads)
-        getattr(ops, "set_num_threads", lambda n: None)(threads)
+        _set_threads(config)
         loaded = load_model(
             resolve_model(config.model), max_model_len=config.max_model_len, kernels=config.kernels
         )
@@ -107,9 +102,15 @@ class Engine:
         return list(prompt)
 
 
-def available_threads() -> int:
-    """Cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
+def _set_threads(config: EngineConfig) -> None:
+    """One pool computes: torch's own threads would fight ours for the cores."""
+    if config.kernels == "reference":
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        return
+    torch.set_num_threads(1)
+    if config.threads is not None:
+        try:
+            kernels.set_num_threads(config.threads)
+        except ValueError as error:
+            raise ConfigError(f"--threads: {error}") from None

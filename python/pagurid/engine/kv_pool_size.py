@@ -23,6 +23,8 @@ DEFAULT_SHARE = 4
 
 def kv_pool_blocks(config: EngineConfig, *, bytes_per_block: int, max_model_len: int) -> int:
     """The number of blocks, block 0 included, which nobody gets. Raises ConfigError."""
+    if config.block_size < 1:
+        raise ConfigError(f"block_size is {config.block_size}; a block holds at least 1 token")
     if config.num_gpu_blocks_override is not None:
         if config.num_gpu_blocks_override < 2:
             raise ConfigError(

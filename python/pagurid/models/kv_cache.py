@@ -8,8 +8,10 @@ Must not know: who owns which block.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ class KvCache:
         self.block_size = block_size
         self.bytes_per_block = self.bytes_per_block_of(config, block_size, dtype)
         shape = (config.num_layers, num_blocks, config.num_kv_heads)
-        self.k = torch.zeros((*shape, config.head_dim, block_size), dtype=dtype, device=device)
-        self.v = torch.zeros((*shape, block_size, config.head_dim), dtype=dtype, device=device)
+        self.k = _untouched_zeros((*shape, config.head_dim, block_size), dtype, device)
+        self.v = _untouched_zeros((*shape, block_size, config.head_dim), dtype, device)
 
     @staticmethod
     def bytes_per_block_of(
@@ -47,3 +49,11 @@ class KvCache:
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of one layer, as the kernels take them."""
         return self.k[index], self.v[index]
+
+
+def _untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+    """Zeros that cost nothing on a CPU until they are written to: torch's own writes them all."""
+    if torch.device(device).type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)

@@ -1,0 +1,107 @@
+"""The engine's own matters: failing steps, dying threads, sizes that cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pagurid import AsyncLLM, EngineConfig, SamplingParams
+from pagurid.engine import Engine
+from pagurid.errors import ConfigError, InternalError, ModelLoadError, Overloaded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from pagurid.engine.model_runner import ModelRunner
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+
+
+class FailingForward:
+    """A real forward that raises in chosen steps."""
+
+    def __init__(self, runner: ModelRunner, fails: Any) -> None:
+        self._forward = runner.forward
+        self._fails = fails
+        self.calls = 0
+
+    def forward(self) -> Tensor:
+        self.calls += 1
+        if self._fails(self.calls):
+            raise RuntimeError("the forward broke")
+        return self._forward()
+
+
+async def test_a_failed_step_ends_its_requests_and_no_others(tiny_model_dir: Path) -> None:
+    async with AsyncLLM(str(tiny_model_dir), max_model_len=128) as llm:
+        expected = [delta.token_ids async for delta in llm.generate([5, 6, 7], GREEDY)]
+        llm._engine.runner = FailingForward(llm._engine.runner, lambda call: call == 3)  # type: ignore[assignment]
+        deltas = [delta async for delta in llm.generate([5, 6, 7], GREEDY)]
+        assert deltas[-1].finish_reason == "error"
+        assert "the forward broke" in (deltas[-1].error or "")
+        health = llm.health()
+        assert health.alive
+        assert health.consecutive_failed_steps == 1
+        assert "the forward broke" in (health.last_error or "")
+        again = [delta.token_ids async for delta in llm.generate([5, 6, 7], GREEDY)]
+        assert sum(again, []) == sum(expected, [])
+        assert llm.health().consecutive_failed_steps == 0
+        llm.check_invariants(idle=True)
+
+
+async def test_a_dead_engine_ends_everything_and_says_so(tiny_model_dir: Path) -> None:
+    async with AsyncLLM(str(tiny_model_dir), max_model_len=128) as llm:
+        generation = await llm.submit([5, 6, 7], SamplingParams(max_tokens=100, ignore_eos=True))
+        await anext(generation)
+
+        def die() -> bool:
+            raise SystemError("the core broke")
+
+        llm._engine.step = die  # type: ignore[method-assign]
+        with pytest.raises(InternalError, match="the core broke"):
+            async for _ in generation:
+                pass
+        assert not llm.health().alive
+        assert "the core broke" in (llm.health().last_error or "")
+        with pytest.raises(Overloaded, match="the core broke"):
+            await llm.submit([5, 6, 7], GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"kv_cache_memory_bytes": 1000}, "too little memory for the KV cache"),
+        ({"num_gpu_blocks_override": 1}, "at least 2"),
+        ({"max_num_batched_tokens": 8, "max_num_seqs": 64}, "max_num_batched_tokens"),
+        ({"block_size": 0}, "block_size"),
+        ({"max_model_len": 100_000}, "max_model_len is 100000"),
+        ({"model": "/no/such/model"}, "there is no model"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(
+    tiny_model_dir: Path, options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=expected) as caught:
+        Engine(EngineConfig(**{"model": str(tiny_model_dir), **options}))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unsupported_architecture_is_named(tiny_model_dir: Path, tmp_path: Path) -> None:
+    config = (tiny_model_dir / "config.json").read_text().replace("LlamaForCausalLM", "OddForCausalLM")
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ModelLoadError, match="OddForCausalLM"):
+        Engine(EngineConfig(model=str(tmp_path)))
+
+
+def test_reference_kernels_give_the_same_greedy_text(tiny_model_dir: Path) -> None:
+    from pagurid import LLM
+
+    prompts = [[5, 6, 7, 8], [20, 30, 40] * 9]
+    texts = []
+    for kernels in ("reference", "rust"):
+        llm = LLM(str(tiny_model_dir), max_model_len=128, kernels=kernels)
+        texts.append([output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY)])
+    assert texts[0] == texts[1]
