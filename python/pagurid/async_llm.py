@@ -10,29 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from pagurid._core import SamplingParams
-from pagurid.config import EngineConfig
+from pagurid.config import engine_config
 from pagurid.engine import Engine, EngineHealth, EngineThread
 from pagurid.errors import InternalError, Overloaded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
     from types import TracebackType
 
     from pagurid._core import OutputDelta, RequestProgress, Scheduler, SchedulerStats
+    from pagurid.config import EngineConfig
+    from pagurid.engine import Prompt
     from pagurid.models import ModelConfig
     from pagurid.tokenizer import Tokenizer
 
-__all__ = ["AsyncLLM", "Generation", "Prompt"]
-
-Prompt: TypeAlias = "str | Sequence[int] | list[dict[str, Any]]"
-"""A text to continue, token ids, or the messages of a chat (`{"role": …, "content": …}`)."""
+__all__ = ["AsyncLLM", "Generation"]
 
 
 class Generation:
@@ -243,12 +241,3 @@ class AsyncLLM:
         if failure is not None:
             for generation in list(self._generations.values()):
                 generation._wake(failure)
-
-
-def engine_config(config: EngineConfig | str | None, options: dict[str, Any]) -> EngineConfig:
-    """From a config, a model's name, options, or a config with options that change it."""
-    if isinstance(config, EngineConfig):
-        return dataclasses.replace(config, **options)
-    if config is not None:
-        options = {"model": config, **options}
-    return EngineConfig(**options)

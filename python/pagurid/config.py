@@ -6,10 +6,11 @@ Must not know: torch, the server.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-__all__ = ["DEFAULT_MODEL", "EngineConfig"]
+__all__ = ["DEFAULT_MODEL", "EngineConfig", "engine_config"]
 
 DEFAULT_MODEL = "smollm2"
 
@@ -48,3 +49,12 @@ class EngineConfig:
     """`reference` computes everything in plain torch: slow, for comparison."""
     cost_per_hour: float | None = None
     """Price of this machine per hour, in any currency; gives every answer its cost."""
+
+
+def engine_config(config: EngineConfig | str | None, options: dict[str, Any]) -> EngineConfig:
+    """From a config, a model's name, options, or a config with options that change it."""
+    if isinstance(config, EngineConfig):
+        return dataclasses.replace(config, **options)
+    if config is not None:
+        options = {"model": config, **options}
+    return EngineConfig(**options)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pagurid._core import SamplingParams
-from pagurid.async_llm import engine_config
+from pagurid.config import engine_config
 from pagurid.engine import Engine
 from pagurid.errors import InvalidRequest, QueueFull
 from pagurid.outputs import CompletionOutput, RequestOutput
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pagurid._core import OutputDelta, SchedulerStats
-    from pagurid.async_llm import Prompt
     from pagurid.config import EngineConfig
+    from pagurid.engine import Prompt
     from pagurid.tokenizer import Tokenizer
 
 __all__ = ["LLM"]

@@ -1,6 +1,6 @@
 """The engine: a model, its KV pool and the core's scheduler, stepped by one thread."""
 
-from pagurid.engine.engine import Engine
+from pagurid.engine.engine import Engine, Prompt
 from pagurid.engine.engine_thread import EngineHealth, EngineThread
 
-__all__ = ["Engine", "EngineHealth", "EngineThread"]
+__all__ = ["Engine", "EngineHealth", "EngineThread", "Prompt"]

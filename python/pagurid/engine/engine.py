@@ -9,7 +9,7 @@ Must not know: threads, event loops, transports.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
     from pagurid.config import EngineConfig
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Prompt"]
+
+Prompt: TypeAlias = "str | Sequence[int] | Sequence[Mapping[str, Any]]"
+"""A text to continue, token ids, or the messages of a chat (`{"role": …, "content": …}`)."""
 
 log = logging.getLogger("pagurid.engine")
 
@@ -87,7 +90,7 @@ class Engine:
             scheduler.commit()
         return True
 
-    def encode(self, prompt: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> list[int]:
+    def encode(self, prompt: Prompt) -> list[int]:
         """The token ids of a text, of a chat's messages, or of token ids. Raises InvalidRequest."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, add_special_tokens=True)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import secrets
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from pagurid import _core
 from pagurid.errors import ModelNotFound, Overloaded
@@ -19,16 +19,14 @@ from pagurid.server.access import KeyCheck
 from pagurid.server.server_figures import ServerFigures
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from pagurid._core import OutputDelta, SamplingParams
     from pagurid.async_llm import AsyncLLM, Generation
+    from pagurid.engine import Prompt
     from pagurid.server.settings import ServerSettings
 
-__all__ = ["Prompt", "Serving"]
-
-Prompt: TypeAlias = "str | Sequence[int] | list[dict[str, Any]]"
-"""A text to continue, token ids, or the messages of a chat."""
+__all__ = ["Serving"]
 
 
 class Serving:

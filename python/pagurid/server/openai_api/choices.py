@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from pagurid._core import OutputDelta, RequestMetrics, SamplingParams
     from pagurid.async_llm import Generation
-    from pagurid.server.serving import Prompt, Serving
+    from pagurid.engine import Prompt
+    from pagurid.server.serving import Serving
 
 __all__ = ["Choices", "Totals"]
 
