@@ -29,10 +29,12 @@ impl Isa {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("fma") {
+            let narrow = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            // Without the VL part the compiler may use only half of the registers.
+            if narrow && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
                 found.push(Isa(Kind::Avx512));
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if narrow {
                 found.push(Isa(Kind::Avx2));
             }
         }

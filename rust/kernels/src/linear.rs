@@ -87,7 +87,7 @@ struct Part {
 per_isa!(unsafe fn multiply_part(x: *const f32, weight: *const f32, out: SharedOutput, shape: LinearShape, part: Part) => multiply_part_body);
 
 #[inline(always)]
-unsafe fn multiply_part_body<L: Lanes>(
+unsafe fn multiply_part_body<L: TileKernel>(
     x: *const f32,
     weight: *const f32,
     out: SharedOutput,
@@ -96,12 +96,16 @@ unsafe fn multiply_part_body<L: Lanes>(
 ) {
     let LinearShape { in_features, out_features, .. } = shape;
     let chunk_len = chunk_len(in_features);
+    // Rows of x and of W in one tile.
+    let (rows_at_once, at_once): (usize, usize) = if L::WIDE { (4, 6) } else { (2, 3) };
+    let fetch = at_once.div_ceil((part.rows.1 - part.rows.0).div_ceil(rows_at_once));
     let mut panel = part.features.0;
     while panel < part.features.1 {
         let panel_end = part.features.1.min(panel + PANEL);
         let mut k = 0;
         while k < in_features {
             let mut row = part.rows.0;
+            let mut fetch_from = 0;
             while row < part.rows.1 {
                 let tile = Tile {
                     // SAFETY: row < rows and k < in_features.
@@ -112,6 +116,8 @@ unsafe fn multiply_part_body<L: Lanes>(
                     out: out.at(row * out_features),
                     out_stride: out_features,
                     first: k == 0,
+                    fetch: if fetch_from < at_once { fetch } else { 0 },
+                    fetch_from,
                 };
                 let rows = part.rows.1 - row;
                 // SAFETY: these rows and features are inside of the matrices.
@@ -125,6 +131,7 @@ unsafe fn multiply_part_body<L: Lanes>(
                         (false, _) => tile_row::<L, 1, 3>(&tile, panel, panel_end),
                     }
                 };
+                fetch_from += fetch;
             }
             k += chunk_len;
         }
@@ -142,11 +149,16 @@ struct Tile {
     out_stride: usize,
     /// Sets the output, where later chunks add to it.
     first: bool,
+    /// Of each N rows, how many and the first ones whose place in the next panel of W is asked of memory while this
+    /// tile is computed: rows are too short for the hardware to notice in time. The tiles of a panel share this,
+    /// so that memory and arithmetic are busy together.
+    fetch: usize,
+    fetch_from: usize,
 }
 
 /// ROWS rows of x against W's rows `feature`..`end`, N at a time. Returns ROWS.
 #[inline(always)]
-unsafe fn tile_row<L: Lanes, const ROWS: usize, const N: usize>(
+unsafe fn tile_row<L: TileKernel, const ROWS: usize, const N: usize>(
     tile: &Tile,
     mut feature: usize,
     end: usize,
@@ -154,24 +166,69 @@ unsafe fn tile_row<L: Lanes, const ROWS: usize, const N: usize>(
     // SAFETY: the caller's rows and features are inside of the matrices.
     unsafe {
         while feature + N <= end {
-            multiply_tile::<L, ROWS, N>(tile, feature);
+            match tile.fetch.min(N) {
+                0 => L::multiply_tile::<ROWS, N, 0>(tile, feature),
+                1 => L::multiply_tile::<ROWS, N, 1>(tile, feature),
+                2 => L::multiply_tile::<ROWS, N, 2>(tile, feature),
+                3..6 => L::multiply_tile::<ROWS, N, 3>(tile, feature),
+                _ => L::multiply_tile::<ROWS, N, N>(tile, feature),
+            }
             feature += N;
         }
         while feature < end {
-            multiply_tile::<L, ROWS, 1>(tile, feature);
+            L::multiply_tile::<ROWS, 1, 0>(tile, feature);
             feature += 1;
         }
     }
     ROWS
 }
 
+/// `multiply_tile_body` as a function of its own: inlined, its sums would compete with all around them for registers.
+trait TileKernel: Lanes {
+    unsafe fn multiply_tile<const ROWS: usize, const N: usize, const FETCH: usize>(
+        tile: &Tile,
+        feature: usize,
+    );
+}
+
+macro_rules! tile_kernel {
+    ($(#[$feature:meta])* $lanes:ty) => {
+        impl TileKernel for $lanes {
+            $(#[$feature])*
+            #[inline(never)]
+            unsafe fn multiply_tile<const ROWS: usize, const N: usize, const FETCH: usize>(
+                tile: &Tile,
+                feature: usize,
+            ) {
+                // SAFETY: the caller has the instructions, and its rows and features are inside of the matrices.
+                unsafe { multiply_tile_body::<Self, ROWS, N, FETCH>(tile, feature) }
+            }
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+tile_kernel!(
+    #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
+    crate::lanes::avx512::Avx512
+);
+#[cfg(target_arch = "x86_64")]
+tile_kernel!(
+    #[target_feature(enable = "avx2,fma")]
+    crate::lanes::avx2::Avx2
+);
+tile_kernel!(crate::lanes::portable::Portable);
+
 #[inline(always)]
-unsafe fn multiply_tile<L: Lanes, const ROWS: usize, const N: usize>(tile: &Tile, feature: usize) {
+unsafe fn multiply_tile_body<L: Lanes, const ROWS: usize, const N: usize, const FETCH: usize>(
+    tile: &Tile,
+    feature: usize,
+) {
     // SAFETY: the caller's rows and features are inside of the matrices.
     unsafe {
         let stride = tile.stride;
         let x = tile.x;
         let w = tile.weight.add(feature * stride);
+        let ahead = w.wrapping_add((PANEL + tile.fetch_from) * stride);
         let mut sums = [[L::splat(0.0); N]; ROWS];
         let mut k = 0;
         while k + LANES <= tile.len {
@@ -181,6 +238,9 @@ unsafe fn multiply_tile<L: Lanes, const ROWS: usize, const N: usize>(tile: &Tile
             }
             for n in 0..N {
                 let weights = L::load(w.add(n * stride + k));
+                if n < FETCH {
+                    L::prefetch(ahead.wrapping_add(n * stride + k));
+                }
                 for (&x, sums) in xs.iter().zip(&mut sums) {
                     sums[n] = x.fma(weights, sums[n]);
                 }
@@ -196,22 +256,22 @@ unsafe fn multiply_tile<L: Lanes, const ROWS: usize, const N: usize>(tile: &Tile
                 }
             }
         }
-        // Sums over lanes, four at a time, across the borders of rows.
-        let mut i = 0;
-        while i < ROWS * N {
-            let mut four = [L::splat(0.0); 4];
-            for (j, v) in four.iter_mut().enumerate() {
-                let at = (i + j).min(ROWS * N - 1);
-                *v = sums[at / N][at % N];
+        // Four sums over lanes at a time, across the borders of rows. By way of memory: any loop that is not
+        // unrolled here would keep the sums in memory all along.
+        let mut lanes = [[0f32; LANES]; 24];
+        for (r, sums) in sums.iter().enumerate() {
+            for (n, sum) in sums.iter().enumerate() {
+                sum.store(lanes[r * N + n].as_mut_ptr());
             }
-            let four = L::sum4(four);
-            for (j, &sum) in four.iter().enumerate() {
-                if i + j < ROWS * N {
-                    let to = tile.out.add((i + j) / N * tile.out_stride + feature + (i + j) % N);
-                    *to = if tile.first { sum } else { *to + sum };
-                }
+        }
+        for (i, four) in lanes.chunks_exact(4).enumerate().take((ROWS * N).div_ceil(4)) {
+            let at = |j: usize| L::load(four[j].as_ptr());
+            let four = L::sum4([at(0), at(1), at(2), at(3)]);
+            for (j, &sum) in four.iter().enumerate().take(ROWS * N - 4 * i) {
+                let (row, n) = ((4 * i + j) / N, (4 * i + j) % N);
+                let to = tile.out.add(row * tile.out_stride + feature + n);
+                *to = if tile.first { sum } else { *to + sum };
             }
-            i += 4;
         }
     }
 }

@@ -16,6 +16,7 @@ struct Sequence {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_field_names)] // as everywhere
 struct Heads {
     num_heads: usize,
     kv_heads: usize,

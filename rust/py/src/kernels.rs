@@ -64,6 +64,7 @@ fn to_python(error: InvalidArgument) -> PyErr {
 
 /// Raw entry points of the CPU kernels.
 #[pymodule]
+#[allow(clippy::too_many_arguments)] // one number each: packing them would cost Python more than the call
 pub mod kernels {
     use pyo3::prelude::*;
 
@@ -131,7 +132,7 @@ pub mod kernels {
         })
     }
 
-    /// out [rows, width] = RMSNorm of x [rows, width]
+    /// out [rows, width] = `RMSNorm` of x [rows, width]
     #[pyfunction]
     #[pyo3(signature = (x, weight, out, rows, width, eps, /))]
     fn rms_norm(
@@ -154,7 +155,7 @@ pub mod kernels {
         })
     }
 
-    /// residual += x; out = RMSNorm of residual; all [rows, width]
+    /// residual += x; out = `RMSNorm` of residual; all [rows, width]
     #[pyfunction]
     #[pyo3(signature = (x, residual, weight, out, rows, width, eps, /))]
     fn add_rms_norm(

@@ -1,10 +1,10 @@
 //! `Lanes` in two AVX2 registers. Needs avx2 and fma.
 
 use std::arch::x86_64::{
-    __m256, __m256i, _mm256_add_epi32, _mm256_add_ps, _mm256_castsi256_ps, _mm256_cmpgt_epi32,
-    _mm256_cvtps_epi32, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps,
-    _mm256_maskstore_ps, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_round_ps, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_setr_epi32, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
+    __m256, __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_add_epi32, _mm256_add_ps, _mm256_castsi256_ps,
+    _mm256_cmpgt_epi32, _mm256_cvtps_epi32, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_round_ps,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
 };
 
 use super::Lanes;
@@ -80,6 +80,11 @@ impl Lanes for Avx2 {
             _mm256_maskstore_ps(to, mask(lanes, 0), self.0);
             _mm256_maskstore_ps(to.wrapping_add(8), mask(lanes, 8), self.1);
         }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(address: *const f32) {
+        // SAFETY: a hint; it may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }
     #[inline(always)]
     unsafe fn pow2(self) -> Self {

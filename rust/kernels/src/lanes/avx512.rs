@@ -1,10 +1,11 @@
-//! `Lanes` in one AVX-512 register. Needs avx512f.
+//! `Lanes` in one AVX-512 register. Needs avx512f and avx512vl.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _mm512_add_epi32, _mm512_add_ps, _mm512_castsi512_ps, _mm512_cvtps_epi32,
-    _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
-    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_permute_ps, _mm512_roundscale_ps, _mm512_set1_epi32,
-    _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    __m512, __mmask16, _MM_HINT_T1, _mm_prefetch, _mm512_add_epi32, _mm512_add_ps, _mm512_castsi512_ps,
+    _mm512_cvtps_epi32, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_permute_ps,
+    _mm512_roundscale_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_slli_epi32,
+    _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 use super::Lanes;
@@ -66,6 +67,11 @@ impl Lanes for Avx512 {
     unsafe fn store_partial(self, to: *mut f32, lanes: usize) {
         // SAFETY: the caller has AVX-512F and the memory.
         unsafe { _mm512_mask_storeu_ps(to, mask(lanes), self.0) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(address: *const f32) {
+        // SAFETY: a hint; it may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }
     #[inline(always)]
     unsafe fn pow2(self) -> Self {

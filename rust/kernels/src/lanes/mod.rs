@@ -40,6 +40,10 @@ pub(crate) trait Lanes: Copy {
     /// `2^self` for a whole `self` in -126..=127
     unsafe fn pow2(self) -> Self;
 
+    /// Asks for the cache line at any address, into L2; nothing is read.
+    #[inline(always)]
+    unsafe fn prefetch(_address: *const f32) {}
+
     /// Sum over the lanes in a fixed tree: halves added until one is left.
     #[inline(always)]
     unsafe fn sum(self) -> f32 {
@@ -104,7 +108,7 @@ macro_rules! per_isa {
         #[allow(clippy::too_many_arguments)]
         $visibility unsafe fn $name(isa: $crate::Isa, $($argument: $type),*) {
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx2,fma")]
+            #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
             #[allow(clippy::too_many_arguments)]
             unsafe fn avx512($($argument: $type),*) {
                 // SAFETY: the instructions are on; the rest is the caller's contract.
