@@ -124,6 +124,16 @@ def test_two_chats_are_written_at_once(chat: ChatPage) -> None:
     chat.stop_answer()
 
 
+def test_each_chat_keeps_its_draft(chat: ChatPage) -> None:
+    chat.wait_for_text(chat.ask("First."))
+    chat.stop_answer()
+    chat.composer.fill("half a thou")
+    chat.start_new()
+    expect(chat.composer).to_have_value("")
+    chat.chats.first.click()
+    expect(chat.composer).to_have_value("half a thou")
+
+
 def test_chats_are_found_renamed_deleted_and_brought_back(chat: ChatPage) -> None:
     page = chat.page
     for question in ("The price of pearls", "The weight of whales"):

@@ -73,6 +73,18 @@ def test_narrow_page_never_scrolls_sideways(open_page: Callable[..., Page]) -> N
     expect(chat.composer).to_be_in_viewport()
 
 
+def test_a_drawer_takes_the_focus_and_gives_it_back(open_page: Callable[..., Page]) -> None:
+    page = open_page(narrow=True)
+    for opener, inside in (("Chats", "Close the list of chats"), ("Settings of this chat", "Close settings")):
+        button = page.get_by_role("button", name=opener, exact=True)
+        button.press("Enter")
+        expect(page.get_by_role("button", name=inside)).to_be_focused()
+        # The chat under it is out of reach.
+        expect(page.locator("main")).to_have_attribute("inert", "")
+        page.keyboard.press("Escape")
+        expect(button).to_be_focused()
+
+
 def test_dark_follows_the_system_and_the_choice_is_kept(open_page: Callable[..., Page]) -> None:
     paper = "getComputedStyle(document.documentElement).backgroundColor"
     light, dark = (open_page(color_scheme=scheme) for scheme in ("light", "dark"))
