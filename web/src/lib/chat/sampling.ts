@@ -8,7 +8,7 @@ import type { SamplingSettings } from "../history/schema";
 import type { WireSampling } from "../protocol/messages";
 
 export const DEFAULT_SAMPLING: Readonly<SamplingSettings> = {
-  temperature: 0.7,
+  temperature: 0.5,
   top_p: 0.95,
   top_k: 0,
   min_p: 0.05,
