@@ -7,7 +7,9 @@
 //! the batch nor on the threads, the block numbers, the block size, or on how its prompt was cut.
 
 mod chunk;
+mod keys;
 mod parts;
+mod values;
 
 use std::cell::RefCell;
 
@@ -16,13 +18,15 @@ use crate::lanes::LANES;
 use crate::shared_output::SharedOutput;
 use crate::threads::for_each_piece;
 use crate::{Cpu, InvalidArgument};
-use chunk::Scratch;
+use keys::Scratch;
 use parts::PartShape;
 
 /// Keys of a chunk.
 pub(crate) const CHUNK: usize = 128;
+/// Vectors of 16 keys in a chunk.
+const GROUPS: usize = CHUNK / LANES;
 /// Query rows (positions times heads) of a unit.
-const MAX_UNIT_ROWS: usize = 32;
+const MAX_UNIT_ROWS: usize = 64;
 /// The widest head.
 pub const MAX_HEAD_DIM: usize = 256;
 /// Multiply-adds that one thread does before another could wake up.
@@ -161,7 +165,7 @@ pub fn paged_attention(cpu: Cpu, inputs: &AttentionInputs, out: &mut [f32]) -> R
                     let (state, next) = scratch.parts(unit.rows() * shape.len());
                     // The first chunk is seen by every row, so it starts all the states.
                     let to = if chunk == 0 { state } else { next };
-                    chunk::attend(cpu.isa, inputs, unit, chunk, scratch, to);
+                    chunk::attend(cpu.isa, inputs, unit, chunk, true, scratch, to);
                     if chunk > 0 {
                         for row in (0..unit.rows()).filter(|&row| unit.seen(row) > chunk * CHUNK) {
                             let at = row * shape.len();
@@ -199,7 +203,7 @@ pub fn paged_attention(cpu: Cpu, inputs: &AttentionInputs, out: &mut [f32]) -> R
     for_each_piece(num_threads, pieces.len(), &|i| {
         let (unit, chunk, at) = pieces[i];
         SCRATCH.with_borrow_mut(|scratch| {
-            chunk::attend(cpu.isa, inputs, unit, chunk, scratch, shared_parts.at(at));
+            chunk::attend(cpu.isa, inputs, unit, chunk, false, scratch, shared_parts.at(at));
         });
     });
     for (unit, &first) in units.iter().zip(&first_parts) {

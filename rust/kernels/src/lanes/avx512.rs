@@ -4,8 +4,8 @@ use std::arch::x86_64::{
     __m512, __mmask16, _MM_HINT_T1, _mm_prefetch, _mm512_add_epi32, _mm512_add_ps, _mm512_castsi512_ps,
     _mm512_cvtps_epi32, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_permute_ps,
-    _mm512_roundscale_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_slli_epi32,
-    _mm512_storeu_ps, _mm512_sub_ps,
+    _mm512_reduce_max_ps, _mm512_roundscale_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_f32x4,
+    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 use super::Lanes;
@@ -85,6 +85,11 @@ impl Lanes for Avx512 {
     unsafe fn sum(self) -> f32 {
         // SAFETY: the caller has AVX-512F.
         unsafe { Self::sum4([self; 4])[0] }
+    }
+    #[inline(always)]
+    unsafe fn maximum(self) -> f32 {
+        // SAFETY: the caller has AVX-512F.
+        unsafe { _mm512_reduce_max_ps(self.0) }
     }
     /// The tree of `sum` with four vectors packed into one as soon as halves are free.
     #[inline(always)]

@@ -76,7 +76,14 @@ pub(crate) trait Lanes: Copy {
         unsafe {
             let mut a = [0f32; LANES];
             self.store(a.as_mut_ptr());
-            a.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m })
+            let mut half = LANES / 2;
+            while half > 0 {
+                for i in 0..half {
+                    a[i] = if a[i] > a[i + half] { a[i] } else { a[i + half] };
+                }
+                half /= 2;
+            }
+            a[0]
         }
     }
 
