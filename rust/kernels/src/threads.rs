@@ -1,13 +1,15 @@
 //! Sharing a kernel's work among threads, in small pieces that whoever is free takes.
 //!
 //! The caller works, too, and rayon's global pool gives it helpers. A helper that comes late (its core was
-//! taken by the event loop) finds the work closed and leaves: it costs its share, not the whole call.
+//! taken by the event loop) finds the work closed and leaves: it costs its share, not the whole call. One that
+//! is done waits a moment for the next call: waking a sleeping thread takes as long as a small layer.
 //! Invariant: which thread computes a piece never changes its bits.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::InvalidArgument;
 
@@ -53,7 +55,7 @@ fn build_pool(n: usize) -> usize {
     }
 }
 
-/// Calls `work(piece)` once for each piece, on at most `num_threads` threads; returns when all is done.
+/// Calls `work(piece)` once for each piece, on about `num_threads` threads; returns when all is done.
 /// A panic of `work` goes on in the caller, after the other threads have stopped.
 pub(crate) fn for_each_piece(num_threads: usize, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
     let helpers = num_threads.min(pieces).saturating_sub(1);
@@ -72,15 +74,56 @@ pub(crate) fn for_each_piece(num_threads: usize, pieces: usize, work: &(dyn Fn(u
         inside: AtomicUsize::new(0),
         panic: Mutex::new(None),
     });
-    for _ in 0..helpers {
+    let waiting = publish(&job);
+    for _ in waiting..helpers {
         let job = Arc::clone(&job);
-        rayon::spawn(move || job.help());
+        rayon::spawn(move || serve(job));
     }
     job.take_pieces();
     job.close();
     let panic = job.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(payload) = panic {
         resume_unwind(payload);
+    }
+}
+
+/// How long a helper that is done stays awake: longer than from one kernel of a step to the next.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// The last job, for helpers that are awake. It may be closed long since; then they leave it at once.
+static LATEST: Mutex<Option<Arc<Job>>> = Mutex::new(None);
+/// Counts what was put in `LATEST`.
+static PUBLISHED: AtomicUsize = AtomicUsize::new(0);
+/// Helpers that look at `PUBLISHED`.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Shows a job to the helpers that wait, and returns how many there are. Those come: a helper that gives up first
+/// takes itself off `WAITING`, then looks at `PUBLISHED` once more, and here the order is the other way round; all
+/// four are `SeqCst`, so one of the two sees the other.
+fn publish(job: &Arc<Job>) -> usize {
+    *LATEST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));
+    PUBLISHED.fetch_add(1, Ordering::SeqCst);
+    WAITING.load(Ordering::SeqCst)
+}
+
+/// A helper's life: a job, and those that come soon after.
+fn serve(mut job: Arc<Job>) {
+    loop {
+        let seen = PUBLISHED.load(Ordering::SeqCst);
+        job.help();
+        WAITING.fetch_add(1, Ordering::SeqCst);
+        let start = Instant::now();
+        while PUBLISHED.load(Ordering::SeqCst) == seen && start.elapsed() < PATIENCE {
+            std::hint::spin_loop();
+        }
+        WAITING.fetch_sub(1, Ordering::SeqCst);
+        if PUBLISHED.load(Ordering::SeqCst) == seen {
+            return;
+        }
+        match LATEST.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            Some(next) => job = next,
+            None => return,
+        }
     }
 }
 
@@ -156,6 +199,26 @@ mod tests {
                 assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    #[test]
+    fn calls_one_after_the_other_and_side_by_side_stay_apart() {
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for round in 0..3000 {
+                        let sum = AtomicUsize::new(0);
+                        for_each_piece(3, 5, &|i| {
+                            sum.fetch_add(i + round, Ordering::Relaxed);
+                        });
+                        assert_eq!(sum.into_inner(), 10 + 5 * round);
+                        if round % 500 == 0 {
+                            std::thread::sleep(2 * PATIENCE); // helpers fall asleep
+                        }
+                    }
+                });
+            }
+        });
     }
 
     #[test]
