@@ -8,6 +8,7 @@ ones of an empty page, a conversation, its figures and the settings. Of these
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ def ask(chat: ChatPage, question: str) -> None:
     expect(chat.send).to_be_visible(timeout=ANSWER_WITHIN_MS)
 
 
-def picture_set(browser: Browser, url: str, folder: Path, size: str, scheme: str) -> None:
+def picture_set(browser: Browser, url: str, folder: Path, size: str, scheme: str, seed: int) -> None:
     is_narrow = size == "narrow"
     context = browser.new_context(
         viewport=SIZES[size],
@@ -42,6 +43,8 @@ def picture_set(browser: Browser, url: str, folder: Path, size: str, scheme: str
         is_mobile=is_narrow,
         has_touch=is_narrow,
     )
+    defaults = json.dumps({"sampling": {"seed": seed}})
+    context.add_init_script(f"localStorage.setItem('pagurid.chat_defaults', {json.dumps(defaults)})")
     page = context.new_page()
     chat = ChatPage(page)
 
@@ -78,13 +81,16 @@ def main() -> None:
     parser.add_argument("url", help="where the server listens, such as http://127.0.0.1:8000")
     parser.add_argument("folder", type=Path, help="where to put the pictures")
     parser.add_argument("--only", choices=SIZES, help="one size only")
+    parser.add_argument("--seed", type=int, default=6, help="of the answers, so that they can be had again")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = launch(playwright)
         for size in [arguments.only] if arguments.only else SIZES:
             for scheme in ("light", "dark"):
-                picture_set(browser, arguments.url.rstrip("/"), arguments.folder, size, scheme)
+                picture_set(
+                    browser, arguments.url.rstrip("/"), arguments.folder, size, scheme, arguments.seed
+                )
         browser.close()
 
 

@@ -47,7 +47,7 @@ describe("answers in a chat", () => {
         { role: "assistant", content: "1" },
         { role: "user", content: "two" },
       ],
-      sampling: { temperature: 0.5, seed: 7 },
+      sampling: { temperature: 0.3, seed: 7 },
     });
   });
 

@@ -97,8 +97,8 @@ describe("sampling settings", () => {
 
   it("go on the wire under the API's names, without what is left to the server", () => {
     expect(toWire({ ...DEFAULT_SAMPLING, stop: [] })).toEqual({
-      temperature: 0.5,
-      top_p: 0.95,
+      temperature: 0.3,
+      top_p: 0.9,
       top_k: 0,
       min_p: 0.05,
       repetition_penalty: 1.05,

@@ -166,7 +166,7 @@ describe("the page", () => {
     const box = screen.getByLabelText<HTMLInputElement>("Temperature");
     await type(box, "-2");
     expect(screen.getByText(/must be between 0 and 100/)).toBeTruthy();
-    expect(app.chats.current.sampling.temperature).toBe(0.5);
+    expect(app.chats.current.sampling.temperature).toBe(0.3);
     await type(box, "0.2");
     expect(app.chats.current.sampling.temperature).toBe(0.2);
     await fireEvent.click(screen.getByText("Use for new chats"));

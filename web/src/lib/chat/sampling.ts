@@ -7,9 +7,10 @@
 import type { SamplingSettings } from "../history/schema";
 import type { WireSampling } from "../protocol/messages";
 
+/** Careful rather than lively: small models, such as the default one, soon lose the thread. */
 export const DEFAULT_SAMPLING: Readonly<SamplingSettings> = {
-  temperature: 0.5,
-  top_p: 0.95,
+  temperature: 0.3,
+  top_p: 0.9,
   top_k: 0,
   min_p: 0.05,
   repetition_penalty: 1.05,
