@@ -56,8 +56,11 @@ class KeyCheck:
 
 
 def _host_name(host: str) -> str:
-    """`Host` without its port, in lower case; IPv6 without brackets."""
-    return (urlsplit(f"//{host}").hostname or "").lower()
+    """`Host` without its port, in lower case; IPv6 without brackets; nothing if it is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class AccessMiddleware:
@@ -116,4 +119,8 @@ class AccessMiddleware:
         return None
 
     def _origin_allowed(self, origin: str, host: str) -> bool:
-        return urlsplit(origin).netloc == host or origin in self._origins
+        try:
+            place = urlsplit(origin).netloc
+        except ValueError:
+            return False
+        return (bool(place) and place == host) or origin in self._origins

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
@@ -29,12 +30,16 @@ from pagurid.server.settings import ServerSettings
 from pagurid.server.websocket import WebSocketRoute as WebSocketEndpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.requests import Request
     from starlette.types import Scope
 
     from pagurid.async_llm import AsyncLLM
 
 __all__ = ["create_app"]
+
+_NOT_POST = ["GET", "HEAD", "PUT", "PATCH", "DELETE"]
 
 STATIC = Path(__file__).parent / "static"
 
@@ -54,8 +59,8 @@ def create_app(llm: AsyncLLM, settings: ServerSettings | None = None) -> Starlet
     app = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", websocket.__call__),
-            Route("/v1/chat/completions", ChatCompletions(serving).__call__, methods=["POST"]),
-            Route("/v1/completions", Completions(serving).__call__, methods=["POST"]),
+            *_post("/v1/chat/completions", ChatCompletions(serving).__call__),
+            *_post("/v1/completions", Completions(serving).__call__),
             Route("/v1/models", models.list),
             Route("/v1/models/{id:path}", models.one),
             Route("/v1/stats", observability.stats),
@@ -68,6 +73,7 @@ def create_app(llm: AsyncLLM, settings: ServerSettings | None = None) -> Starlet
         exception_handlers={
             PaguridError: _on_error,
             ClientGoneError: _on_client_gone,
+            ClientDisconnect: _on_client_gone,
             404: _on_unknown_route,
             405: _on_wrong_method,
             Exception: _on_bug,
@@ -76,6 +82,11 @@ def create_app(llm: AsyncLLM, settings: ServerSettings | None = None) -> Starlet
     app.state.serving = serving
     app.state.websocket = websocket
     return app
+
+
+def _post(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> list[Route]:
+    """A route for POST; other methods are told so, or the UI's files would be searched for them."""
+    return [Route(path, endpoint, methods=["POST"]), Route(path, _on_wrong_method, methods=_NOT_POST)]
 
 
 class _ChatUi(StaticFiles):
@@ -106,7 +117,7 @@ async def _on_unknown_route(request: Request, _error: Exception) -> Response:
     return plain_error(404, "not_found", f"there is no {request.url.path}")
 
 
-async def _on_wrong_method(request: Request, _error: Exception) -> Response:
+async def _on_wrong_method(request: Request, _error: Exception | None = None) -> Response:
     return plain_error(405, "method_not_allowed", f"{request.url.path} does not take {request.method}")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
 import sys
@@ -100,6 +101,7 @@ async def serve(
         timeout_graceful_shutdown=2,
     )
     server = _Server(config, app, settings.grace_s)
+    logging.getLogger("uvicorn.error").addFilter(_NoFalseAlarm())
     try:
         task = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not task.done():  # noqa: ASYNC110 (uvicorn has no event for it)
@@ -109,6 +111,14 @@ async def serve(
         await task
     finally:
         await llm.close()
+
+
+class _NoFalseAlarm(logging.Filter):
+    """uvicorn calls a handshake that was refused with a status of ours incomplete. It is not."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True for what is worth reading."""
+        return "without completing handshake" not in record.getMessage()
 
 
 class _Server(uvicorn.Server):

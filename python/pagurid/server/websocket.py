@@ -9,15 +9,16 @@ Must not know: the rules of the protocol (the session's), how tokens are made.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from pagurid._core import SamplingParams
 from pagurid.errors import InternalError, PaguridError
-from pagurid.server.figures import cost_of, timing_of, usage_of
+from pagurid.server.event_fields import delta_fields, done_fields, status_fields
 from pagurid.server.http_errors import plain_error
 from pagurid.server.protocol import (
     Action,
@@ -35,9 +36,10 @@ from pagurid.server.protocol import (
 from pagurid.server.sampling_fields import sampling_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.websockets import WebSocket
 
-    from pagurid._core import OutputDelta, RequestProgress
     from pagurid.async_llm import Generation
     from pagurid.server.serving import Serving
 
@@ -46,6 +48,7 @@ __all__ = ["SUBPROTOCOL", "WebSocketRoute"]
 SUBPROTOCOL = "pagurid.v1"
 POLL_INTERVAL_S = 0.25
 STALL_TIMEOUT_S = 60.0
+FAREWELL_TIMEOUT_S = 1.0
 
 log = logging.getLogger("pagurid.server")
 
@@ -87,12 +90,40 @@ class WebSocketRoute:
 
     async def announce_end(self) -> None:
         """Tells every client that the server stops soon."""
-        await asyncio.gather(*(socket.announce_end() for socket in list(self._sockets)))
+        await self._all_within_reason(lambda socket: socket.announce_end())
 
     async def close_all(self) -> None:
         """Ends every socket with 1001."""
         going = Close(CloseCode.GOING_AWAY, "the server is shutting down")
-        await asyncio.gather(*(socket.act(going) for socket in list(self._sockets)))
+        await self._all_within_reason(lambda socket: socket.act(going))
+
+    async def _all_within_reason(self, farewell: Callable[[_Socket], Awaitable[None]]) -> None:
+        """A client that does not read must not hold up the end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_TIMEOUT_S):
+                await asyncio.gather(*(farewell(socket) for socket in list(self._sockets)))
+
+
+class _Running:
+    """One generation between the client's wish and its end."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self) -> None:
+        self.generation: Generation | None = None
+        self._is_cancelled = False
+
+    def started(self, generation: Generation) -> None:
+        """The engine has it."""
+        self.generation = generation
+        if self._is_cancelled:
+            generation.cancel()
+
+    def cancel(self) -> None:
+        """Also before the engine has it."""
+        self._is_cancelled = True
+        if self.generation is not None:
+            self.generation.cancel()
 
 
 class _Socket:
@@ -103,9 +134,7 @@ class _Socket:
         self._session = session
         self._serving = serving
         self._send_lock = asyncio.Lock()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._generations: dict[str, Generation] = {}
-        self._cancelled_early: set[str] = set()
+        self._running: dict[str, _Running] = {}
 
     async def run(self) -> None:
         """Reads until the client is gone; then everything of this socket is cancelled."""
@@ -123,7 +152,7 @@ class _Socket:
         except WebSocketDisconnect:
             pass
         finally:
-            tasks = [poll, *self._tasks.values()]
+            tasks = [poll, *(running.task for running in self._running.values())]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -141,20 +170,17 @@ class _Socket:
             case Close(code, reason):
                 await self._close(code, reason)
             case StartGeneration(generate):
-                task = asyncio.create_task(self._generate(generate))
-                self._tasks[generate.id] = task
-                task.add_done_callback(lambda _: self._forget(generate.id))
+                running = _Running()
+                running.task = asyncio.create_task(self._generate(generate, running))
+                running.task.add_done_callback(lambda _: self._forget(generate.id, running))
+                self._running[generate.id] = running
             case CancelGeneration(id):
-                generation = self._generations.get(id)
-                if generation is not None:
-                    generation.cancel()
-                else:
-                    self._cancelled_early.add(id)
+                self._running[id].cancel()
 
-    def _forget(self, id: str) -> None:
-        self._tasks.pop(id, None)
-        self._generations.pop(id, None)
-        self._cancelled_early.discard(id)
+    def _forget(self, id: str, running: _Running) -> None:
+        # The client may have begun another generation of this name as soon as it saw the end of this one.
+        if self._running.get(id) is running:
+            del self._running[id]
 
     async def _poll(self) -> None:
         while True:
@@ -162,16 +188,16 @@ class _Socket:
             now = time.monotonic()
             for action in self._session.poll(now):
                 await self.act(action)
-            for id, generation in list(self._generations.items()):
-                if id not in self._session.live_ids:
+            for id, running in list(self._running.items()):
+                if running.generation is None or id not in self._session.live_ids:
                     continue
-                progress = generation.progress()
+                progress = running.generation.progress()
                 if progress is not None and progress.state != "finished":
-                    status = self._session.status(id, _status_fields(progress), time.monotonic())
+                    status = self._session.status(id, status_fields(progress), time.monotonic())
                     if status is not None:
                         await self._send(status)
 
-    async def _generate(self, generate: Generate) -> None:
+    async def _generate(self, generate: Generate, running: _Running) -> None:
         """One generation from submit to its last event."""
         id = generate.id
         session = self._session
@@ -188,9 +214,7 @@ class _Socket:
             await self._send(session.failed(id, InternalError("the request could not be started")))
             return
         try:
-            self._generations[id] = generation
-            if id in self._cancelled_early:
-                generation.cancel()
+            running.started(generation)
             accepted = session.accepted(
                 id,
                 model=self._serving.llm.served_model_name,
@@ -210,7 +234,7 @@ class _Socket:
         id = generate.id
         reasons: dict[int, str] = {}
         async for delta in self._serving.deltas(generation):
-            fields = _delta_fields(delta, generate)
+            fields = delta_fields(delta, generate)
             if fields is not None:
                 await self._send(
                     self._session.delta(id, text=delta.text, fields=fields, now=time.monotonic())
@@ -220,14 +244,7 @@ class _Socket:
             if delta.finish_reason is not None:
                 reasons[delta.index] = delta.finish_reason
             if delta.metrics is not None:
-                done: dict[str, Any] = {
-                    "finish_reason": reasons.get(0, delta.finish_reason),
-                    "usage": usage_of(delta.metrics),
-                    "timing": timing_of(delta.metrics),
-                    **cost_of(delta.metrics),
-                }
-                if len(reasons) > 1:
-                    done["finish_reasons"] = [reasons[index] for index in sorted(reasons)]
+                done = done_fields(delta.metrics, [reasons[index] for index in sorted(reasons)])
                 await self._send(self._session.finished(id, done, time.monotonic()))
 
     async def _send(self, event: Event) -> None:
@@ -240,7 +257,7 @@ class _Socket:
                 async with asyncio.timeout(STALL_TIMEOUT_S):
                     await self._websocket.send_text(encode(event))
             except TimeoutError:
-                await self._websocket.close(CloseCode.SLOW_CONSUMER, "nothing was read for too long")
+                await self._close_now(CloseCode.SLOW_CONSUMER, "nothing was read for too long")
             except (WebSocketDisconnect, RuntimeError):
                 # The client is gone; the reader finds out and cancels everything.
                 return
@@ -248,31 +265,10 @@ class _Socket:
     async def _close(self, code: CloseCode, reason: str) -> None:
         async with self._send_lock:
             if self._websocket.application_state is WebSocketState.CONNECTED:
+                await self._close_now(code, reason)
+
+    async def _close_now(self, code: CloseCode, reason: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_TIMEOUT_S):
                 # A close frame holds at most 123 bytes of reason.
                 await self._websocket.close(code, reason.encode()[:120].decode(errors="ignore"))
-
-
-def _status_fields(progress: RequestProgress) -> dict[str, Any]:
-    fields: dict[str, Any] = {"state": progress.state}
-    if progress.position is not None:
-        fields["position"] = progress.position
-    if progress.state == "prefill":
-        fields["done"] = progress.prefill_done_tokens
-        fields["total"] = progress.prefill_total_tokens
-    if progress.cached_tokens is not None:
-        fields["cached_tokens"] = progress.cached_tokens
-    return fields
-
-
-def _delta_fields(delta: OutputDelta, generate: Generate) -> dict[str, Any] | None:
-    """Fields of a `delta` frame beside its text; None if there is nothing to say."""
-    fields: dict[str, Any] = {"index": delta.index, "n": delta.completion_tokens}
-    if generate.stream.token_ids:
-        fields["token_ids"] = delta.token_ids
-    if delta.logprobs is not None:
-        fields["logprobs"] = [
-            {"token_id": entry.token_id, "logprob": entry.logprob, "top": entry.top}
-            for entry in delta.logprobs
-        ]
-    wanted_tokens = delta.token_ids and len(fields) > 2
-    return fields if delta.text or wanted_tokens else None

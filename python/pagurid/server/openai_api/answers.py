@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from starlette.responses import StreamingResponse
 
 from pagurid.errors import InternalError, PaguridError
 from pagurid.server.figures import cost_of, timing_of
@@ -17,9 +18,11 @@ from pagurid.server.http_errors import error_body
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pagurid.server.openai_api.choices import Totals
+    from starlette.types import Receive, Scope, Send
 
-__all__ = ["figures_field", "sse", "usage_field"]
+    from pagurid.server.openai_api.choices import Choices, Totals
+
+__all__ = ["SseResponse", "figures_field", "usage_field"]
 
 log = logging.getLogger("pagurid.server")
 
@@ -40,7 +43,22 @@ def figures_field(totals: Totals) -> dict[str, Any]:
     return requests[0] if len(requests) == 1 else {"requests": requests}
 
 
-async def sse(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+class SseResponse(StreamingResponse):
+    """A stream of chunks; however it ends, also before its first chunk, its generations end with it."""
+
+    def __init__(self, choices: Choices, chunks: AsyncIterator[dict[str, Any]]) -> None:
+        super().__init__(_sse(chunks), media_type="text/event-stream")
+        self._choices = choices
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._choices.close()
+
+
+async def _sse(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
     """Server-sent events, ended by `[DONE]`; an error in the middle is an event of its own."""
     try:
         async for chunk in chunks:

@@ -16,7 +16,7 @@ from pagurid.server.sampling_fields import SamplingFields
 
 __all__ = ["ChatCompletionBody", "CompletionBody", "StreamOptions"]
 
-MAX_PROMPTS = 256
+MAX_ANSWERS = 256
 MAX_TOP_LOGPROBS = 20
 
 
@@ -102,9 +102,11 @@ class CompletionBody(_Body, kw_only=True):
         if isinstance(prompt, str) or _is_ids(prompt):
             return [prompt]
         if isinstance(prompt, list) and prompt and all(isinstance(p, str) or _is_ids(p) for p in prompt):
-            if len(prompt) > MAX_PROMPTS:
+            answers = len(prompt) * max(1, self.n or 1)
+            if answers > MAX_ANSWERS:
                 raise InvalidRequest(
-                    f"prompt: expected at most {MAX_PROMPTS} prompts, got {len(prompt)}", param="prompt"
+                    f"prompt: expected at most {MAX_ANSWERS} answers (prompts × n), got {answers}",
+                    param="prompt",
                 )
             return prompt
         raise InvalidRequest(

@@ -6,12 +6,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response, StreamingResponse
-
 from pagurid._core import SamplingParams
 from pagurid.server.http_errors import JsonResponse
 from pagurid.server.json_decoding import decode_json
-from pagurid.server.openai_api.answers import figures_field, sse, usage_field
+from pagurid.server.openai_api.answers import SseResponse, figures_field, usage_field
 from pagurid.server.openai_api.bodies import ChatCompletionBody
 from pagurid.server.openai_api.body_reading import read_body, unless_client_leaves
 from pagurid.server.openai_api.choices import Choices
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from pagurid.server.serving import Serving
 
@@ -42,11 +41,18 @@ class ChatCompletions:
         model = serving.check_model(body.model)
         params = SamplingParams(**sampling_arguments(body, logprobs=body.wanted_logprobs))
         choices = await unless_client_leaves(request, Choices.start(serving, [body.messages], params))
-        head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+        head: dict[str, Any] = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+        }
         if body.stream:
-            chunks = self._chunks(choices, body, params.n, {**head, "object": "chat.completion.chunk"})
-            return StreamingResponse(sse(chunks), media_type="text/event-stream")
-        return await unless_client_leaves(request, self._answer(choices, body, params.n, head))
+            head["object"] = "chat.completion.chunk"
+            return SseResponse(choices, self._chunks(choices, body, params.n, head))
+        try:
+            return await unless_client_leaves(request, self._answer(choices, body, params.n, head))
+        finally:
+            choices.close()
 
     async def _answer(
         self, choices: Choices, body: ChatCompletionBody, n: int, head: dict[str, Any]

@@ -68,6 +68,11 @@ class Choices:
             raise
         return cls(serving, generations, params.n)
 
+    def close(self) -> None:
+        """Ends what still runs. Idempotent."""
+        for generation in self._generations:
+            self._serving.drop(generation)
+
     async def __aiter__(self) -> AsyncGenerator[tuple[int, OutputDelta]]:
         """Raises InternalError or Overloaded if a generation ends otherwise than by itself."""
         streams = [self._serving.deltas(generation) for generation in self._generations]
@@ -93,6 +98,6 @@ class Choices:
             for task in pending:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
-            for stream, generation in zip(streams, self._generations, strict=True):
+            for stream in streams:
                 await stream.aclose()
-                self._serving.drop(generation)
+            self.close()

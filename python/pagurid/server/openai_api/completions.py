@@ -7,12 +7,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response, StreamingResponse
-
 from pagurid._core import SamplingParams
 from pagurid.server.http_errors import JsonResponse
 from pagurid.server.json_decoding import decode_json
-from pagurid.server.openai_api.answers import figures_field, sse, usage_field
+from pagurid.server.openai_api.answers import SseResponse, figures_field, usage_field
 from pagurid.server.openai_api.bodies import CompletionBody
 from pagurid.server.openai_api.body_reading import read_body, unless_client_leaves
 from pagurid.server.openai_api.choices import Choices
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from pagurid.server.serving import Serving
 
@@ -43,8 +42,8 @@ class Completions:
         model = serving.check_model(body.model)
         params = SamplingParams(**sampling_arguments(body, logprobs=body.logprobs))
         prompts = body.prompts()
-        choices = await unless_client_leaves(request, Choices.start(serving, prompts, params))
         echoes = await self._echoes(prompts) if body.echo else [""] * len(prompts)
+        choices = await unless_client_leaves(request, Choices.start(serving, prompts, params))
         answer = _Answer(self._serving, choices, body, [echo for echo in echoes for _ in range(params.n)])
         answer.head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
@@ -53,8 +52,11 @@ class Completions:
             "model": model,
         }
         if body.stream:
-            return StreamingResponse(sse(answer.chunks()), media_type="text/event-stream")
-        return await unless_client_leaves(request, answer.whole())
+            return SseResponse(choices, answer.chunks())
+        try:
+            return await unless_client_leaves(request, answer.whole())
+        finally:
+            choices.close()
 
     async def _echoes(self, prompts: list[str | list[int]]) -> list[str]:
         decode = self._serving.llm.tokenizer.decode

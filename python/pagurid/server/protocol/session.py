@@ -23,12 +23,12 @@ from pagurid.errors import (
     StreamNotFound,
 )
 from pagurid.server.json_decoding import UnpairedSurrogate, decode_json
+from pagurid.server.protocol.actions import CancelGeneration, Close, Send, StartGeneration
 from pagurid.server.protocol.close_codes import CloseCode
 from pagurid.server.protocol.events import Event, error_event
 from pagurid.server.protocol.messages import (
     Cancel,
     Envelope,
-    Generate,
     Hello,
     Ping,
     decode_generate,
@@ -37,59 +37,14 @@ from pagurid.server.protocol.messages import (
 from pagurid.server.protocol.rate import MessageRate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-__all__ = ["Action", "CancelGeneration", "Close", "Send", "Session", "SessionSettings", "StartGeneration"]
+    from pagurid.server.protocol.actions import Action, SessionSettings
+
+__all__ = ["Session"]
 
 PROTOCOL_VERSION = 1
 STATUS_INTERVAL_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Say this to the client."""
-
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """End the socket with this code."""
-
-    code: CloseCode
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartGeneration:
-    """Ask the engine; answer with `Session.accepted` or `Session.failed`."""
-
-    generate: Generate
-
-
-@dataclass(frozen=True, slots=True)
-class CancelGeneration:
-    """Ask the engine to stop; its end comes as `Session.finished`."""
-
-    id: str
-
-
-Action = Send | Close | StartGeneration | CancelGeneration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
-    """What does not change while the server lives."""
-
-    epoch: str
-    server_version: str
-    models: Mapping[str, int]
-    """Served model → its context length in tokens."""
-    max_streams: int = 64
-    max_frame_bytes: int = 1 << 20
-    heartbeat_s: float = 20.0
-    hello_timeout_s: float = 5.0
-    check_token: Callable[[str | None], bool] = lambda token: True
 
 
 @dataclass(slots=True)
@@ -136,7 +91,7 @@ class Session:
         self._last_received_at = now
         if isinstance(frame, bytes):
             return self._close(CloseCode.BINARY_FRAME, "expected text frames, got a binary one")
-        if len(frame) > self._settings.max_frame_bytes:
+        if len(frame.encode(errors="replace")) > self._settings.max_frame_bytes:
             return self._close(
                 CloseCode.FRAME_TOO_LARGE, f"expected at most {self._settings.max_frame_bytes} bytes"
             )
@@ -147,8 +102,10 @@ class Session:
         try:
             envelope = decode_json(frame, Envelope)
         except UnpairedSurrogate as error:
-            id = json.loads(frame).get("id")
-            return [Send(self._refusal(error, id))] if self._ready else self._malformed(error)
+            content = json.loads(frame)
+            if not self._ready or not isinstance(content, dict):
+                return self._malformed(error)
+            return [Send(self._refusal(error, content.get("id")))]
         except InvalidRequest as error:
             return self._malformed(error)
         if not self._ready:
