@@ -32,7 +32,7 @@ impl LinearShape {
 
 /// Rows of W that stay in L1 (with a chunk of at most `MAX_CHUNK`) while rows of x go by.
 const PANEL: usize = 12;
-const MAX_CHUNK: usize = 640;
+const MAX_CHUNK: usize = 768;
 /// Bytes of W in one piece of work: some 10 µs from memory.
 const PIECE_BYTES: usize = 128 << 10;
 /// Bytes of x that stay in L2 while panels go by.
@@ -72,6 +72,8 @@ pub fn linear(cpu: Cpu, x: &[f32], weight: &[f32], out: &mut [f32], shape: Linea
         let part = Part {
             rows: (first_row, rows.min(first_row + block_rows)),
             features: (first_feature, out_features.min(first_feature + piece_features)),
+            // Threads take pieces in turns, so this is likely to be this thread's next one.
+            next_feature: first_feature + num_threads * piece_features,
         };
         // SAFETY: the lengths were checked above, and parts don't overlap.
         unsafe { multiply_part(cpu.isa, x.as_ptr(), weight.as_ptr(), out, shape, part) }
@@ -82,6 +84,7 @@ pub fn linear(cpu: Cpu, x: &[f32], weight: &[f32], out: &mut [f32], shape: Linea
 struct Part {
     rows: (usize, usize),
     features: (usize, usize),
+    next_feature: usize,
 }
 
 per_isa!(unsafe fn multiply_part(x: *const f32, weight: *const f32, out: SharedOutput, shape: LinearShape, part: Part) => multiply_part_body);
@@ -102,6 +105,8 @@ unsafe fn multiply_part_body<L: TileKernel>(
     let mut panel = part.features.0;
     while panel < part.features.1 {
         let panel_end = part.features.1.min(panel + PANEL);
+        let next_panel = if panel_end < part.features.1 { panel_end } else { part.next_feature };
+        let fetch = if next_panel < out_features { fetch } else { 0 };
         let mut k = 0;
         while k < in_features {
             let mut row = part.rows.0;
@@ -117,7 +122,7 @@ unsafe fn multiply_part_body<L: TileKernel>(
                     out_stride: out_features,
                     first: k == 0,
                     fetch: if fetch_from < at_once { fetch } else { 0 },
-                    fetch_from,
+                    fetch_from: next_panel - panel + fetch_from,
                 };
                 let rows = part.rows.1 - row;
                 // SAFETY: these rows and features are inside of the matrices.
@@ -149,9 +154,9 @@ struct Tile {
     out_stride: usize,
     /// Sets the output, where later chunks add to it.
     first: bool,
-    /// Of each N rows, how many and the first ones whose place in the next panel of W is asked of memory while this
-    /// tile is computed: rows are too short for the hardware to notice in time. The tiles of a panel share this,
-    /// so that memory and arithmetic are busy together.
+    /// For each N rows of W, how many rows of the next panel are asked of memory while this tile is computed, and
+    /// how far ahead they are: rows are too short for the hardware to notice in time. The tiles of a panel share
+    /// this, so that memory and arithmetic are busy together.
     fetch: usize,
     fetch_from: usize,
 }
@@ -228,7 +233,7 @@ unsafe fn multiply_tile_body<L: Lanes, const ROWS: usize, const N: usize, const 
         let stride = tile.stride;
         let x = tile.x;
         let w = tile.weight.add(feature * stride);
-        let ahead = w.wrapping_add((PANEL + tile.fetch_from) * stride);
+        let ahead = w.wrapping_add(tile.fetch_from * stride);
         let mut sums = [[L::splat(0.0); N]; ROWS];
         let mut k = 0;
         while k + LANES <= tile.len {
