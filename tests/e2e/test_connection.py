@@ -100,7 +100,7 @@ def test_another_version_of_the_protocol_is_told_and_not_retried(open_page: Call
         "**/v1/ws", lambda socket: socket.on_message(lambda _frame: socket.close(code=4406, reason="version"))
     )
     page = open_page(before=server.install)
-    expect(page.get_by_text("another version of the protocol")).to_be_visible()
+    expect(page.get_by_role("group", name="Connection")).to_contain_text("another version of the protocol")
     expect(page.get_by_role("button", name="Connect now")).to_be_visible()
 
 

@@ -156,7 +156,7 @@ describe("the page", () => {
   it("says that the server cannot be reached", async () => {
     FakeSocket.last.hangUp(1006);
     await tick();
-    expect(screen.getByText(/The server cannot be reached/)).toBeTruthy();
+    expect(screen.getByText(/The server cannot be reached\. Trying again/)).toBeTruthy();
     await fireEvent.click(screen.getByText("Connect now"));
     expect(FakeSocket.all).toHaveLength(2);
   });
