@@ -204,6 +204,23 @@ fn a_long_context_of_one_row_is_shared_among_threads() {
 }
 
 #[test]
+fn a_score_far_above_all_before_takes_over() {
+    // exp of the difference is far beyond a float, in both directions.
+    let heads = Heads { num_heads: 2, kv_heads: 1, head_dim: 16 };
+    for large in [0, 100, 290] {
+        let mut sequence = heads.sequence(&mut Random(5), 300);
+        let q = sequence.q[299 * heads.row_len()..][..16].to_vec();
+        for (k, q) in sequence.k[large * 16..][..16].iter_mut().zip(&q) {
+            *k = q * 100.0;
+        }
+        for cpu in cpus() {
+            let got = run(cpu, heads, 16, &[(&sequence, 300, 1)], 1).remove(0);
+            assert_close(&got, &heads.naive(&sequence, 299), 2e-5, &format!("key {large} on {cpu:?}"));
+        }
+    }
+}
+
+#[test]
 fn nan_in_a_seen_value_is_not_hidden() {
     let heads = Heads { num_heads: 2, kv_heads: 1, head_dim: 16 };
     for cpu in cpus() {

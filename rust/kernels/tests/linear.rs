@@ -62,6 +62,21 @@ fn a_row_has_the_same_bits_alone_and_in_any_batch() {
 }
 
 #[test]
+fn threads_change_no_bits() {
+    // Enough work that helpers wake up and get pieces, again and again.
+    let shape = LinearShape { rows: 64, in_features: 1700, out_features: 600 };
+    let mut random = Random(4);
+    let x = random.floats(shape.rows * shape.in_features);
+    let weight = random.floats(shape.out_features * shape.in_features);
+    for cpus in cpus().chunks(2) {
+        let one = run(cpus[0], &x, &weight, shape);
+        for _ in 0..5 {
+            assert!(bits(&run(cpus[1], &x, &weight, shape)) == bits(&one), "{cpus:?}");
+        }
+    }
+}
+
+#[test]
 fn instruction_sets_with_fused_multiply_add_agree_to_the_bit() {
     let mut random = Random(3);
     let shape = LinearShape { rows: 5, in_features: 700, out_features: 23 };
