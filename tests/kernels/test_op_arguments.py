@@ -135,6 +135,14 @@ def test_threads_are_fixed_after_first_use() -> None:
         kernels.set_num_threads(0)
 
 
+def test_a_panic_is_an_exception() -> None:
+    """Only raw calls get as far as a panic: 3 query heads cannot share 2 KV heads."""
+    query_start = int32(0)
+    with pytest.raises(RuntimeError, match=r"a kernel panicked: assertion failed: .*num_heads"):
+        kernels.paged_attention(0, 0, 0, query_start.data_ptr(), 0, 0, 0, 0, 3, 0, 0, 0, 2, 8, 16, 1.0)
+    assert ops.linear(torch.ones(1, 2), torch.ones(1, 2)).item() == 2
+
+
 RUN = (
     "import torch; from pagurid import ops; print(ops.linear(torch.ones(1, 20), torch.ones(2, 20)).tolist())"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -194,6 +195,19 @@ def test_a_row_has_the_same_bits_in_any_batch() -> None:
             0.125,
         )
         assert torch.equal(alone[0], out[row])
+
+
+def test_calls_from_several_threads_stay_apart() -> None:
+    """Two engines in one process share the pool, not their results."""
+    weight = torch.randn(300, 576)
+    inputs = [torch.randn(20, 576) for _ in range(4)]
+    expected = [ops.linear(x, weight) for x in inputs]
+
+    def run(index: int) -> bool:
+        return all(torch.equal(ops.linear(inputs[index], weight), expected[index]) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(4)))
 
 
 def test_works_on_layer_slices_and_in_inference_mode() -> None:
