@@ -5,13 +5,11 @@ use super::{LANES, Lanes};
 /// Calls `f(first element, lanes)` along a row; only the last call may have fewer than all lanes.
 #[inline(always)]
 pub(crate) fn for_lanes(width: usize, mut f: impl FnMut(usize, usize)) {
+    // One call only: called from two places the closure would stay a function, without the instructions.
     let mut i = 0;
-    while i + LANES <= width {
-        f(i, LANES);
+    while i < width {
+        f(i, LANES.min(width - i));
         i += LANES;
-    }
-    if i < width {
-        f(i, width - i);
     }
 }
 
