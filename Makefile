@@ -22,7 +22,7 @@ $(VENV)/.locked: requirements.lock
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml tools/build_backend.py
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 core: ## rebuild the Rust extension in place

@@ -6,7 +6,6 @@ clone. Everything else is maturin's own backend, passed through.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,5 +64,4 @@ def build_sdist(sdist_directory, config_settings=None):  # type: ignore[no-untyp
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):  # type: ignore[no-untyped-def]
     """Installs the checkout in place; the UI is built by `make web`."""
-    os.environ.setdefault("MATURIN_PEP517_ARGS", "--profile=release")
     return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
