@@ -44,7 +44,9 @@ def _ensure_web_ui() -> None:
         return
     npm = shutil.which("npm")
     if npm is None:
-        raise SystemExit("pagurid: building the chat UI needs Node.js >= 20 with npm on the PATH; none was found")
+        raise SystemExit(
+            "pagurid: building the chat UI needs Node.js >= 20 with npm on the PATH; none was found"
+        )
     if not (WEB / "node_modules").is_dir():
         subprocess.run([npm, "ci", "--no-audit", "--no-fund"], cwd=WEB, check=True)
     subprocess.run([npm, "run", "build"], cwd=WEB, check=True)
