@@ -34,7 +34,7 @@ per_isa!(unsafe fn silu_mul_row(gate_up: *const f32, out: *mut f32, width: usize
 
 #[inline(always)]
 unsafe fn silu_mul_row_body<L: Lanes>(gate_up: *const f32, out: *mut f32, width: usize) {
-    for_lanes(width, |i, lanes| {
+    for_lanes!(width, |i, lanes| {
         // SAFETY: the caller's row has 2 `width` floats, and its output `width`.
         unsafe {
             let gate = load::<L>(gate_up.add(i), lanes);

@@ -58,7 +58,7 @@ unsafe fn norm_rows_body<L: Lanes>(x: *const f32, weight: &[f32], eps: f32, out:
         unsafe {
             let (x, out) = (x.add(row * width), out.add(row * width));
             let mut squares = L::splat(0.0);
-            for_lanes(width, |i, lanes| {
+            for_lanes!(width, |i, lanes| {
                 let v = load::<L>(x.add(i), lanes);
                 squares = v.fma(v, squares);
             });
@@ -82,7 +82,7 @@ unsafe fn add_norm_rows_body<L: Lanes>(
         unsafe {
             let (x, residual, out) = (x.add(row * width), residual.add(row * width), out.add(row * width));
             let mut squares = L::splat(0.0);
-            for_lanes(width, |i, lanes| {
+            for_lanes!(width, |i, lanes| {
                 let v = load::<L>(residual.add(i), lanes).add(load::<L>(x.add(i), lanes));
                 store(v, residual.add(i), lanes);
                 squares = v.fma(v, squares);
@@ -98,7 +98,7 @@ unsafe fn scale_row<L: Lanes>(x: *const f32, squares: L, weight: &[f32], eps: f3
     // SAFETY: x and out have `weight.len()` floats.
     unsafe {
         let scale = L::splat(1.0 / (squares.sum() / weight.len() as f32 + eps).sqrt());
-        for_lanes(weight.len(), |i, lanes| {
+        for_lanes!(weight.len(), |i, lanes| {
             let v = load::<L>(x.add(i), lanes).mul(scale).mul(load::<L>(weight.as_ptr().add(i), lanes));
             store(v, out.add(i), lanes);
         });

@@ -4,8 +4,8 @@
 
 use crate::attention::MAX_HEAD_DIM;
 use crate::kv_cache::KvCacheShape;
-use crate::lanes::rows::{load, store};
-use crate::lanes::{LANES, Lanes, per_isa};
+use crate::lanes::rows::{for_lanes, load, store};
+use crate::lanes::{Lanes, per_isa};
 use crate::shared_output::SharedOutput;
 use crate::threads::for_each_piece;
 use crate::{Cpu, InvalidArgument};
@@ -129,10 +129,7 @@ unsafe fn rotate_row_body<L: Lanes>(
 unsafe fn rotate<L: Lanes>(x: &[f32], cos_sin: &[f32], out: *mut f32) {
     let half = cos_sin.len() / 2;
     let (x, cos_sin) = (x.as_ptr(), cos_sin.as_ptr());
-    // No closure: called from two places it would stay a function, without the instructions.
-    let mut i = 0;
-    while i < half {
-        let lanes = LANES.min(half - i);
+    for_lanes!(half, |i, lanes| {
         // SAFETY: a head, its table row and the output have 2 `half` floats.
         unsafe {
             let (a, b) = (load::<L>(x.add(i), lanes), load::<L>(x.add(half + i), lanes));
@@ -140,6 +137,5 @@ unsafe fn rotate<L: Lanes>(x: &[f32], cos_sin: &[f32], out: *mut f32) {
             store(a.mul(cos).sub(b.mul(sin)), out.add(i), lanes);
             store(b.mul(cos).add(a.mul(sin)), out.add(half + i), lanes);
         }
-        i += LANES;
-    }
+    });
 }

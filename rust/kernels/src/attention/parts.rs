@@ -70,7 +70,7 @@ per_isa! {
 unsafe fn finish_body<L: Lanes>(state: *const f32, out: *mut f32, shape: PartShape) {
     // SAFETY: the caller's part has this shape.
     let scale = unsafe { L::splat(1.0 / *state.add(shape.sum())) };
-    for_lanes(shape.head_dim, |i, lanes| {
+    for_lanes!(shape.head_dim, |i, lanes| {
         // SAFETY: as above; the padding of the part may be read.
         unsafe { store(L::load(state.add(i)).mul(scale), out.add(i), lanes) }
     });

@@ -2,16 +2,19 @@
 
 use super::{LANES, Lanes};
 
-/// Calls `f(first element, lanes)` along a row; only the last call may have fewer than all lanes.
-#[inline(always)]
-pub(crate) fn for_lanes(width: usize, mut f: impl FnMut(usize, usize)) {
-    // One call only: called from two places the closure would stay a function, without the instructions.
-    let mut i = 0;
-    while i < width {
-        f(i, LANES.min(width - i));
-        i += LANES;
-    }
+/// Runs a block along a row; only the last run may have fewer than all lanes. A macro, because a closure may
+/// stay a function of its own, and then without the caller's instructions.
+macro_rules! for_lanes {
+    ($width:expr, |$i:ident, $lanes:ident| $body:block) => {
+        let mut $i = 0;
+        while $i < $width {
+            let $lanes = $crate::lanes::LANES.min($width - $i);
+            $body
+            $i += $crate::lanes::LANES;
+        }
+    };
 }
+pub(crate) use for_lanes;
 
 #[inline(always)]
 pub(crate) unsafe fn load<L: Lanes>(from: *const f32, lanes: usize) -> L {
