@@ -150,6 +150,7 @@ async def ask(client: OpenAi | Ws, prompt: list[int], output_tokens: int) -> Ans
 
 async def load(options: argparse.Namespace, url: str) -> dict[str, Any]:
     """The whole run: `concurrency` clients that each ask again as soon as they are answered."""
+    # A seed of its own, or a second run would find its prompts in the server's prefix cache.
     rng = random.Random(options.seed)
     prompts = [
         [rng.randint(FIRST_TOKEN_ID, LAST_TOKEN_ID) for _ in range(options.prompt_tokens)]
@@ -240,7 +241,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, help="in all; one per client by default")
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="of the prompts; another one each run by default")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     options = parser.parse_args()
     if (options.url is not None) == options.self_hosted:
