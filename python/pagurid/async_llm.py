@@ -150,7 +150,10 @@ class AsyncLLM:
         Raises InvalidRequest, ContextLengthExceeded, QueueFull, or Overloaded when the engine has stopped.
         """
         arrived_at = time.monotonic()
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            # A wake-up that the last loop did not live to see must not be waited for.
+            self._loop, self._drain_is_due = loop, False
         params = params if params is not None else SamplingParams()
         prompt_token_ids = await asyncio.to_thread(self._engine.encode, prompt)
         self._check_alive()

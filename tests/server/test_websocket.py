@@ -109,7 +109,8 @@ async def test_sixteen_generations_on_one_socket_half_of_them_cancelled(server: 
             await send(socket, {"type": "cancel", "id": id})
         if event["type"] == "done":
             reasons[id] = event["finish_reason"]
-    assert {reasons[id] for id in cancelled} == {"cancelled"}
+    # A cancel may come when its answer has just ended.
+    assert "cancelled" in {reasons[id] for id in cancelled} <= {"cancelled", "length"}
     assert {reasons[id] for id in reasons if id not in cancelled} == {"length"}
     assert cancelled
     await send(socket, {"type": "cancel", "id": id_of(0)})
@@ -162,7 +163,7 @@ async def test_an_id_in_use_is_refused_and_the_running_one_goes_on(server: Runni
         await send(socket, {"type": "cancel", "id": id_of(1)})
         while (event := await receive(socket))["type"] != "done":
             pass
-        assert event["finish_reason"] == "cancelled"
+        assert event["finish_reason"] in ("cancelled", "length")
     await send(socket, frame)
     await receive(socket)
     await socket.close()

@@ -105,3 +105,62 @@ def test_reference_kernels_give_the_same_greedy_text(tiny_model_dir: Path) -> No
         llm = LLM(str(tiny_model_dir), max_model_len=128, kernels=kernels)
         texts.append([output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY)])
     assert texts[0] == texts[1]
+
+
+def test_thirty_two_requests_progress_evenly(tiny_model_dir: Path) -> None:
+    """128 + 128 tokens each: from the step on that ends the last prefill, everyone gains a token a step."""
+    engine = Engine(EngineConfig(model=str(tiny_model_dir), max_num_seqs=32))
+    scheduler = engine.scheduler
+    params = SamplingParams(max_tokens=128, ignore_eos=True, temperature=0.0)
+    ids = [scheduler.submit([3 + number] * 128, params) for number in range(32)]
+    tokens = dict.fromkeys(ids, 0)
+    prefill_steps = 0
+    while min(tokens.values()) < 128:
+        assert engine.step()
+        before = dict(tokens)
+        for id in ids:
+            for delta in scheduler.take_output(id):
+                tokens[id] = delta.completion_tokens
+        if min(before.values()) == 0:
+            prefill_steps += 1
+        else:
+            gains = {tokens[id] - before[id] for id in ids if before[id] < 128}
+            assert gains == {1}
+    # 4,096 prompt tokens in steps of 256, of which running answers take a growing part.
+    assert prefill_steps <= 20
+    scheduler.check_invariants(idle=True)
+
+
+def test_a_long_prompt_does_not_hold_up_short_ones(tiny_model_dir: Path) -> None:
+    """D21: short prompts have their first token within three steps, running answers one in every step."""
+    config = EngineConfig(model=str(tiny_model_dir), max_num_batched_tokens=32, max_num_seqs=16)
+    engine = Engine(config)
+    scheduler = engine.scheduler
+    params = SamplingParams(max_tokens=60, ignore_eos=True)
+
+    def gained(id: int) -> int:
+        return sum(len(delta.token_ids) for delta in scheduler.take_output(id))
+
+    running = scheduler.submit([9], params)
+    engine.step()
+    assert gained(running) == 1
+    long = scheduler.submit([5] * 450, SamplingParams(max_tokens=1))
+    engine.step()
+    assert gained(running) == 1
+    shorts = [scheduler.submit([6 + number] * 6, params) for number in range(3)]
+    first_step: dict[int, int] = {}
+    for step in range(1, 50):
+        engine.step()
+        assert gained(running) == 1
+        for id in [long, *shorts]:
+            if id not in first_step and gained(id):
+                first_step[id] = step
+        if long in first_step:
+            break
+    assert all(first_step[short] <= 3 for short in shorts)
+    # It got all that the others left, at the least an equal share.
+    assert first_step[long] < 30
+    for id in [running, *shorts]:
+        scheduler.release(id)
+    engine.step()
+    scheduler.check_invariants(idle=True)
