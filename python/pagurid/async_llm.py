@@ -187,15 +187,6 @@ class AsyncLLM:
         """Raises InternalError naming what does not hold; `idle`: also that nothing is held."""
         self._engine.scheduler.check_invariants(idle=idle)
 
-    async def drain(self, timeout_s: float) -> bool:
-        """Takes nothing new and waits until every request has ended; False if that took too long."""
-        self._engine.scheduler.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self._engine.scheduler.has_unfinished_requests():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-        return not self._engine.scheduler.has_unfinished_requests()
-
     async def close(self) -> None:
         """Ends every request and the engine's thread. Idempotent."""
         if self._closed:

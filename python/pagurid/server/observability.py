@@ -41,7 +41,7 @@ class Observability:
 
     async def ready(self, _request: Request) -> JsonResponse:
         """200 while new requests are taken."""
-        draining = self._serving.draining.is_set()
+        draining = self._serving.draining
         alive = self._serving.llm.health().alive
         status = "draining" if draining else "ready" if alive else "dead"
         return JsonResponse({"status": status}, status_code=200 if status == "ready" else 503)

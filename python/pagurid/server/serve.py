@@ -156,7 +156,7 @@ class _Server(uvicorn.Server):
     async def _drain(self) -> None:
         state = self._app.state
         try:
-            state.serving.draining.set()
+            state.serving.draining = True
             await state.websocket.announce_end()
             await state.serving.drain(self._grace_s)
             await state.websocket.close_all()

@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pagurid import _core
-from pagurid.errors import ModelNotFound, Overloaded
+from pagurid.errors import Overloaded
 from pagurid.server.access import KeyCheck
+from pagurid.server.request_checks import check_model
 from pagurid.server.server_figures import ServerFigures
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Serving:
         self.version = _core.__version__
         self.check_key = KeyCheck(settings.api_key)
         self.figures = ServerFigures(llm)
-        self.draining = asyncio.Event()
-        """Set once, by the first Ctrl-C."""
+        self.draining = False
+        """True from the first Ctrl-C on: nothing new is taken."""
         self._live: set[Generation] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -58,14 +59,12 @@ class Serving:
 
     def check_model(self, model: str | None) -> str:
         """The served name for what a client asked for; raises ModelNotFound."""
-        if model is not None and model not in self.models:
-            served = ", ".join(self.models)
-            raise ModelNotFound(f"model {model[:100]!r} is not served here; served: {served}", param="model")
+        check_model(model, self.models)
         return self.llm.served_model_name
 
     async def start(self, prompt: Prompt, params: SamplingParams) -> Generation:
         """Queues a request. Raises what `AsyncLLM.submit` raises, and Overloaded while draining."""
-        if self.draining.is_set():
+        if self.draining:
             raise Overloaded("the server is shutting down", retry_after_ms=5000)
         generation = await self.llm.submit(prompt, params)
         self._live.add(generation)
@@ -90,8 +89,7 @@ class Serving:
             self._idle.set()
 
     async def drain(self, grace_s: float) -> None:
-        """Takes nothing new; waits for what runs, at most `grace_s`; then cancels the rest."""
-        self.draining.set()
+        """Waits for what runs, at most `grace_s`; then cancels the rest."""
         try:
             async with asyncio.timeout(grace_s):
                 await self._idle.wait()

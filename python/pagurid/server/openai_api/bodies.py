@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from pagurid.errors import InvalidRequest
+from pagurid.server.request_checks import check_logprobs, check_messages, check_text_answer
 from pagurid.server.sampling_fields import SamplingFields
 
 __all__ = ["ChatCompletionBody", "CompletionBody", "StreamOptions"]
 
 MAX_ANSWERS = 256
-MAX_TOP_LOGPROBS = 20
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -51,22 +51,11 @@ class ChatCompletionBody(_Body, kw_only=True):
 
     def check(self) -> None:
         """Raises InvalidRequest."""
-        if not self.messages:
-            raise InvalidRequest("messages: expected at least one message, got none", param="messages")
-        if self.response_format is not None and self.response_format.get("type") != "text":
-            raise InvalidRequest('response_format: only {"type": "text"} is served', param="response_format")
-        if self.tools or self.functions:
-            raise InvalidRequest("tools: this server does not call tools", param="tools")
-        if self.top_logprobs is not None:
-            if not self.logprobs:
-                raise InvalidRequest(
-                    "top_logprobs: expected logprobs to be true with it", param="top_logprobs"
-                )
-            if not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
-                raise InvalidRequest(
-                    f"top_logprobs: expected 0 to {MAX_TOP_LOGPROBS}, got {self.top_logprobs}",
-                    param="top_logprobs",
-                )
+        check_messages(self.messages)
+        check_text_answer(self.response_format, self.tools or self.functions)
+        if self.top_logprobs is not None and not self.logprobs:
+            raise InvalidRequest("top_logprobs: expected logprobs to be true with it", param="top_logprobs")
+        check_logprobs(self.top_logprobs, "top_logprobs")
 
     @property
     def wanted_logprobs(self) -> int | None:
@@ -89,10 +78,7 @@ class CompletionBody(_Body, kw_only=True):
             raise InvalidRequest("suffix: this server does not fill in the middle", param="suffix")
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise InvalidRequest(f"best_of: expected the same as n, got {self.best_of}", param="best_of")
-        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_TOP_LOGPROBS:
-            raise InvalidRequest(
-                f"logprobs: expected 0 to {MAX_TOP_LOGPROBS}, got {self.logprobs}", param="logprobs"
-            )
+        check_logprobs(self.logprobs, "logprobs")
         if self.echo and self.logprobs is not None:
             raise InvalidRequest("echo: log-probabilities of the prompt are not served", param="echo")
 

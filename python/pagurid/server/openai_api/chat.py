@@ -50,35 +50,25 @@ class ChatCompletions:
             head["object"] = "chat.completion.chunk"
             return SseResponse(choices, self._chunks(choices, body, params.n, head))
         try:
-            return await unless_client_leaves(request, self._answer(choices, body, params.n, head))
+            return await unless_client_leaves(request, self._answer(choices, body, head))
         finally:
             choices.close()
 
-    async def _answer(
-        self, choices: Choices, body: ChatCompletionBody, n: int, head: dict[str, Any]
-    ) -> JsonResponse:
-        texts: list[list[str]] = [[] for _ in range(n)]
-        logprobs: list[list[Any]] = [[] for _ in range(n)]
-        reasons: list[str | None] = [None] * n
-        async for index, delta in choices:
-            texts[index].append(delta.text)
-            if delta.logprobs:
-                logprobs[index] += delta.logprobs
-            reasons[index] = delta.finish_reason or reasons[index]
+    async def _answer(self, choices: Choices, body: ChatCompletionBody, head: dict[str, Any]) -> JsonResponse:
+        token_bytes = self._serving.token_bytes
+        answers = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "finish_reason": choice.finish_reason,
+                "logprobs": chat_logprobs(choice.logprobs, token_bytes) if body.logprobs else None,
+            }
+            for index, choice in enumerate(await choices.whole())
+        ]
         answer = {
             **head,
             "object": "chat.completion",
-            "choices": [
-                {
-                    "index": index,
-                    "message": {"role": "assistant", "content": "".join(texts[index]), "refusal": None},
-                    "finish_reason": reasons[index],
-                    "logprobs": chat_logprobs(logprobs[index], self._serving.token_bytes)
-                    if body.logprobs
-                    else None,
-                }
-                for index in range(n)
-            ],
+            "choices": answers,
             "usage": usage_field(choices.totals),
             "pagurid": figures_field(choices.totals),
         }

@@ -8,7 +8,7 @@ Must not know: HTTP, formats.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pagurid.errors import InternalError, Overloaded
@@ -16,12 +16,12 @@ from pagurid.errors import InternalError, Overloaded
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from pagurid._core import OutputDelta, RequestMetrics, SamplingParams
+    from pagurid._core import OutputDelta, RequestMetrics, SamplingParams, TokenLogprobs
     from pagurid.async_llm import Generation
     from pagurid.engine import Prompt
     from pagurid.server.serving import Serving
 
-__all__ = ["Choices", "Totals"]
+__all__ = ["Choice", "Choices", "Totals"]
 
 
 @dataclass(slots=True)
@@ -44,6 +44,15 @@ class Totals:
     def completion_tokens(self) -> int:
         """Of all choices."""
         return sum(metrics.completion_tokens for metrics in self.metrics)
+
+
+@dataclass(slots=True)
+class Choice:
+    """One whole answer."""
+
+    text: str = ""
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: str | None = None
 
 
 class Choices:
@@ -72,6 +81,16 @@ class Choices:
         """Ends what still runs. Idempotent."""
         for generation in self._generations:
             self._serving.drop(generation)
+
+    async def whole(self) -> list[Choice]:
+        """All answers at their end, in order. Raises as iterating does."""
+        answers = [Choice() for _ in range(len(self._generations) * self._n)]
+        async for index, delta in self:
+            answer = answers[index]
+            answer.text += delta.text
+            answer.logprobs += delta.logprobs or []
+            answer.finish_reason = delta.finish_reason or answer.finish_reason
+        return answers
 
     async def __aiter__(self) -> AsyncGenerator[tuple[int, OutputDelta]]:
         """Raises InternalError or Overloaded if a generation ends otherwise than by itself."""

@@ -44,13 +44,13 @@ class Completions:
         prompts = body.prompts()
         echoes = await self._echoes(prompts) if body.echo else [""] * len(prompts)
         choices = await unless_client_leaves(request, Choices.start(serving, prompts, params))
-        answer = _Answer(self._serving, choices, body, [echo for echo in echoes for _ in range(params.n)])
-        answer.head = {
+        head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
             "created": int(time.time()),
             "model": model,
         }
+        answer = _Answer(serving, choices, body, [echo for echo in echoes for _ in range(params.n)], head)
         if body.stream:
             return SseResponse(choices, answer.chunks())
         try:
@@ -69,13 +69,19 @@ class Completions:
 class _Answer:
     """One request's choices on their way out."""
 
-    head: dict[str, Any]
-
-    def __init__(self, serving: Serving, choices: Choices, body: CompletionBody, echoes: list[str]) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        choices: Choices,
+        body: CompletionBody,
+        echoes: list[str],
+        head: dict[str, Any],
+    ) -> None:
         self._serving = serving
         self._choices = choices
         self._body = body
         self._echoes = echoes
+        self._head = head
         self._chars = [len(echo) for echo in echoes]
 
     def _logprobs(self, index: int, entries: list[Any]) -> dict[str, Any]:
@@ -83,27 +89,19 @@ class _Answer:
 
     async def whole(self) -> JsonResponse:
         """The answer at once."""
-        texts = [[echo] for echo in self._echoes]
-        logprobs: list[list[Any]] = [[] for _ in texts]
-        reasons: list[str | None] = [None] * len(texts)
-        async for index, delta in self._choices:
-            texts[index].append(delta.text)
-            if delta.logprobs:
-                logprobs[index] += delta.logprobs
-            reasons[index] = delta.finish_reason or reasons[index]
+        wants_logprobs = self._body.logprobs is not None
+        choices = [
+            {
+                "index": index,
+                "text": self._echoes[index] + choice.text,
+                "finish_reason": choice.finish_reason,
+                "logprobs": self._logprobs(index, choice.logprobs) if wants_logprobs else None,
+            }
+            for index, choice in enumerate(await self._choices.whole())
+        ]
         answer = {
-            **self.head,
-            "choices": [
-                {
-                    "index": index,
-                    "text": "".join(parts),
-                    "finish_reason": reasons[index],
-                    "logprobs": self._logprobs(index, logprobs[index])
-                    if self._body.logprobs is not None
-                    else None,
-                }
-                for index, parts in enumerate(texts)
-            ],
+            **self._head,
+            "choices": choices,
             "usage": usage_field(self._choices.totals),
             "pagurid": figures_field(self._choices.totals),
         }
@@ -115,8 +113,7 @@ class _Answer:
         for index, echo in enumerate(self._echoes):
             if echo:
                 choice = {"index": index, "text": echo, "logprobs": None, "finish_reason": None}
-                yield {**self.head, "choices": [choice], **no_usage}
-        expected = len(self._choices.totals.metrics)
+                yield {**self._head, "choices": [choice], **no_usage}
         async for index, delta in self._choices:
             if not (delta.text or delta.logprobs or delta.finish_reason):
                 continue
@@ -128,10 +125,9 @@ class _Answer:
                 "logprobs": logprobs,
                 "finish_reason": delta.finish_reason,
             }
-            chunk = {**self.head, "choices": [choice], **no_usage}
-            if len(self._choices.totals.metrics) > expected:
-                expected = len(self._choices.totals.metrics)
+            chunk = {**self._head, "choices": [choice], **no_usage}
+            if delta.metrics is not None:
                 chunk["pagurid"] = figures_field(self._choices.totals)
             yield chunk
         if self._body.include_usage:
-            yield {**self.head, "choices": [], "usage": usage_field(self._choices.totals)}
+            yield {**self._head, "choices": [], "usage": usage_field(self._choices.totals)}

@@ -13,6 +13,7 @@ import msgspec
 
 from pagurid.errors import InvalidRequest, PaguridError
 from pagurid.server.json_decoding import decode_json
+from pagurid.server.request_checks import check_logprobs, check_messages, check_text_answer
 from pagurid.server.sampling_fields import SamplingFields
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
 
 MIN_ID_CHARS, MAX_ID_CHARS = 16, 64
 _ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
-MAX_TOP_LOGPROBS = 20
 
 
 class Envelope(msgspec.Struct):
@@ -105,18 +105,10 @@ class Generate(msgspec.Struct, kw_only=True):
         """Raises InvalidRequest for what is well typed but makes no sense or is not there yet."""
         if (self.messages is None) == (self.prompt is None):
             raise InvalidRequest("expected exactly one of messages and prompt", param="messages")
-        if self.messages is not None and not self.messages:
-            raise InvalidRequest("messages: expected at least one message, got none", param="messages")
-        top = self.sampling.top_logprobs
-        if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
-            raise InvalidRequest(
-                f"sampling.top_logprobs: expected 0 to {MAX_TOP_LOGPROBS}, got {top}",
-                param="sampling.top_logprobs",
-            )
-        if self.response_format is not None and self.response_format.get("type") != "text":
-            raise InvalidRequest('response_format: only {"type": "text"} is served', param="response_format")
-        if self.tools:
-            raise InvalidRequest("tools: this server does not call tools", param="tools")
+        if self.messages is not None:
+            check_messages(self.messages)
+        check_logprobs(self.sampling.top_logprobs, "sampling.top_logprobs")
+        check_text_answer(self.response_format, self.tools)
         if self.priority:
             raise InvalidRequest(
                 f"priority: this server serves first come, first served; got {self.priority}",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from pagurid.errors import (
     IdInUse,
     InvalidRequest,
-    ModelNotFound,
     Overloaded,
     PaguridError,
     RateLimited,
@@ -35,6 +34,7 @@ from pagurid.server.protocol.messages import (
     id_problem,
 )
 from pagurid.server.protocol.rate import MessageRate
+from pagurid.server.request_checks import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -199,11 +199,7 @@ class Session:
                 retry_after_ms=1000,
             )
         generate = decode_generate(frame)
-        if generate.model is not None and generate.model not in self._settings.models:
-            served = ", ".join(self._settings.models)
-            raise ModelNotFound(
-                f"model {generate.model!r} is not served here; served: {served}", param="model"
-            )
+        check_model(generate.model, self._settings.models)
         self._streams[generate.id] = _Stream()
         return [StartGeneration(generate)]
 
