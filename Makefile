@@ -11,7 +11,7 @@ PYTEST_FLAGS ?=
 # ── set-up ────────────────────────────────────────────────────────────────────────────────────────
 
 help: ## list the verbs
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed core web ## make .venv with the pagurid command, the release build and the web UI
 
@@ -49,16 +49,25 @@ lock: ## renew requirements.lock from pyproject.toml
 serve: setup ## serve the default model at http://127.0.0.1:8000 (more flags: make serve ARGS="--port 9000")
 	$(BIN)/pagurid serve $(ARGS)
 
-bench: setup ## measure this machine: kernels, then a server under load
+bench: setup ## measure this machine: core, kernels, then a server under load
+	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/serve.py --self-hosted
 
 # ── check ─────────────────────────────────────────────────────────────────────────────────────────
 
-test: setup lint test-rust test-web test-python ## everything CI runs
+test: setup lint test-rust test-loom test-loom-mutants test-web test-python ## everything CI runs
 
 test-rust: ## unit and property tests of the crates
 	cargo test --workspace --quiet
+
+LOOM_PREEMPTIONS ?= 3
+test-loom: ## the interleavings of the lock-free structures, LOOM_PREEMPTIONS deep (empty: all of them)
+	RUSTFLAGS="--cfg loom" $(if $(LOOM_PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(LOOM_PREEMPTIONS)) \
+		cargo test -p pagurid-lockfree --profile loom --target-dir target/loom --quiet --test loom
+
+test-loom-mutants: ## break the lock-free structures on purpose: the interleavings must notice
+	$(PYTHON) tools/loom_mutants.py
 
 test-web: web/node_modules/.installed ## unit tests of the chat UI
 	cd web && npm test --silent
@@ -68,6 +77,7 @@ test-python: setup browser ## unit, kernel, server and browser tests
 
 test-deep: setup browser ## the long forms: simulations and statistics at full size
 	PROPTEST_CASES=20000 cargo test --workspace --release --quiet -- --include-ignored
+	$(MAKE) test-loom LOOM_PREEMPTIONS=
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 browser: $(VENV)/.locked
@@ -81,6 +91,7 @@ lint: setup ## formatters in check mode, linters, type checks, import rules
 	$(BIN)/lint-imports --no-cache
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTFLAGS="--cfg loom" cargo clippy -p pagurid-lockfree --target-dir target/loom --tests --quiet -- -D warnings
 	git ls-files 'kernels/*.cu' 'kernels/*.cuh' 'kernels/*.h' 'kernels/*.cpp' | xargs -r $(BIN)/clang-format --dry-run -Werror
 	cd web && npm run --silent check && npm run --silent lint
 
@@ -94,4 +105,4 @@ format: setup ## format everything in place
 clean: ## remove everything that set-up made
 	rm -rf $(VENV) target dist web/node_modules $(STATIC) python/pagurid/_core*.so
 
-.PHONY: help setup core web lock serve bench test test-rust test-web test-python test-deep browser lint format clean
+.PHONY: help setup core web lock serve bench test test-rust test-loom test-loom-mutants test-web test-python test-deep browser lint format clean
