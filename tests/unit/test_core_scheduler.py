@@ -148,15 +148,18 @@ def test_a_long_prompt_starves_nobody_and_is_not_starved() -> None:
 
 
 def test_siblings_share_the_prompt() -> None:
-    """n = 3: the first sequence alone computes the prompt, the others hit its blocks."""
+    """n = 3: the first sequence alone computes the prompt; the others share its blocks, copying on write."""
     engine = ToyEngine(config())
     request_id = engine.submit(prompt(1, 30), n=3, max_tokens=6)
     engine.step()
     assert engine.chunks == [[16]]
+    engine.step()
+    assert engine.scheduler.stats().used_blocks == 8, "one prompt's"
+    engine.step()
+    assert engine.plan.num_block_copies == 2, "the half-filled last block, for all but one"
+    assert engine.scheduler.stats().used_blocks == 10
     engine.run()
-    assert sum(map(sum, engine.chunks)) == 30 + 2 * (30 - 28) + 3 * 5, (
-        "prompt once, its last block per sibling"
-    )
+    assert sum(map(sum, engine.chunks)) == 30 + 3 * 5, "the prompt is computed once"
     for index in range(3):
         assert engine.answers[request_id, index].token_ids == answer(prompt(1, 30), 6)
     metrics = engine.metrics[request_id]

@@ -11,6 +11,7 @@ from pagurid._core import kernels as kernels
 __version__: str
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+SchedulingPolicy = Literal["fcfs", "priority", "fair"]
 RequestState = Literal["queued", "prefill", "decode", "preempted", "finished"]
 
 def error_table() -> list[tuple[str, int]]:
@@ -178,7 +179,7 @@ class BlockPool:
     def free(self, block_ids: Sequence[int]) -> None:
         """One owner less for each of a sequence's blocks, in its order: the tail is evicted first."""
     def references(self, block_id: int) -> int:
-        """Owners of a block."""
+        """Owners of a block, the prefix cache not counted."""
     def lookup(self, token_ids: Sequence[int]) -> list[int]:
         """The cached blocks of the longest known prefix of these tokens, with one more owner each."""
     def publish(self, block_ids: Sequence[int], token_ids: Sequence[int]) -> list[int]:
@@ -207,6 +208,13 @@ class SchedulerConfig:
         vocab_size: int,
         eos_token_ids: Sequence[int] = ...,
         max_queued_requests: int = 1024,
+        scheduling_policy: SchedulingPolicy = "fcfs",
+        priority_ageing_ms: float = 10_000.0,
+        step_time_target_ms: float | None = None,
+        max_queue_wait_ms: float | None = None,
+        preemption_victim: Literal["least_waste", "youngest"] = "least_waste",
+        overlap_steps: bool = False,
+        isolate_tenants: bool = False,
         enable_prefix_caching: bool = True,
         prefix_hash_bits: int = 128,
         kv_bytes_per_block: int = 0,
@@ -228,6 +236,27 @@ class SchedulerConfig:
     def eos_token_ids(self) -> list[int]: ...
     @property
     def max_queued_requests(self) -> int: ...
+    @property
+    def scheduling_policy(self) -> SchedulingPolicy:
+        """who is served first: by arrival; by priority, with ageing; the tenant that got least so far"""
+    @property
+    def priority_ageing_ms(self) -> float:
+        """under the priority policy: so long a wait makes up for one level"""
+    @property
+    def step_time_target_ms(self) -> float | None:
+        """prompts are cut into chunks small enough that a step with running answers takes about so long"""
+    @property
+    def max_queue_wait_ms(self) -> float | None:
+        """a request that would probably wait longer is refused with `QueueFull`"""
+    @property
+    def preemption_victim(self) -> Literal["least_waste", "youngest"]:
+        """who gives blocks back when they run out; `youngest` is for comparison"""
+    @property
+    def overlap_steps(self) -> bool:
+        """whether `plan()` may be called while one step is open"""
+    @property
+    def isolate_tenants(self) -> bool:
+        """whether tenants never share prefixes"""
     @property
     def enable_prefix_caching(self) -> bool: ...
     @property
@@ -253,7 +282,7 @@ class StepPlan:
     def num_logits_rows(self) -> int: ...
     @property
     def token_ids(self) -> NDArray[np.int32]:
-        """[max_num_batched_tokens]"""
+        """[max_num_batched_tokens]; -1 - r: what logits row r of the step before this one will give"""
     @property
     def positions(self) -> NDArray[np.int32]:
         """[max_num_batched_tokens]"""
@@ -271,7 +300,12 @@ class StepPlan:
         """[max_num_seqs, max_blocks_per_sequence]"""
     @property
     def logits_rows(self) -> NDArray[np.int32]:
-        """[max_num_seqs]: rows whose logits are needed, ascending"""
+        """[max_num_seqs]: rows whose logits are needed, ascending; one for several sequences is repeated"""
+    @property
+    def num_block_copies(self) -> int: ...
+    @property
+    def block_copies(self) -> NDArray[np.int32]:
+        """[max_num_seqs, 2]: (from, to), blocks to copy before the step runs; read all before writing any"""
 
 @final
 class TokenLogprobs:
@@ -319,6 +353,9 @@ class RequestMetrics:
         """completion tokens over the time from first scheduled to the end"""
     @property
     def preemptions(self) -> int: ...
+    @property
+    def recomputed_tokens(self) -> int:
+        """tokens that had to be computed again after a preemption"""
     @property
     def kv_cache_peak_bytes(self) -> int:
         """the most KV memory its sequences held at once; what they share counts for each"""
@@ -369,7 +406,10 @@ class RequestProgress:
     def state(self) -> RequestState: ...
     @property
     def position(self) -> int | None:
-        """in the queue, from 0; None unless queued"""
+        """in the queue, from 0; None unless it waits"""
+    @property
+    def wait_ms_estimate(self) -> int | None:
+        """how long it will probably wait; None unless it waits, or while there is no experience yet"""
     @property
     def prefill_done_tokens(self) -> int: ...
     @property
@@ -419,6 +459,9 @@ class SchedulerStats:
     @property
     def preemptions(self) -> int: ...
     @property
+    def recomputed_tokens(self) -> int:
+        """tokens that had to be computed again after that"""
+    @property
     def requests_finished(self) -> dict[FinishReason, int]:
         """by the reason of the sequence that ended last"""
     @property
@@ -453,16 +496,23 @@ class Scheduler:
     @property
     def config(self) -> SchedulerConfig: ...
     @property
-    def step_plan(self) -> StepPlan: ...
+    def step_plan(self) -> StepPlan:
+        """What the last `plan()` that returned True has filled."""
     def submit(
         self,
         prompt_token_ids: Sequence[int] | NDArray[np.int32] | NDArray[np.int64],
         params: SamplingParams,
         *,
+        priority: int = 0,
+        tenant: str | None = None,
+        cache_salt: str | None = None,
         age_ms: float = 0.0,
     ) -> int:
         """Validates every limit and queues the request; returns its id.
 
+        `priority`: smaller is served first, under the priority policy.
+        `tenant`: whose it is; tenants get equal parts under the fair policy.
+        `cache_salt`: prefixes are shared only with requests of the same salt.
         `age_ms`: how long ago it arrived at the door.
         Raises InvalidRequest, ContextLengthExceeded, QueueFull, Overloaded."""
     def max_tokens_for(self, prompt_tokens: int, params: SamplingParams) -> int:

@@ -36,12 +36,15 @@ class ModelRunner:
         self._context_lens = torch.from_numpy(plan.context_lens)
         self._block_tables = torch.from_numpy(plan.block_tables)
         self._logits_rows = torch.from_numpy(plan.logits_rows)
+        self._block_copies = torch.from_numpy(plan.block_copies)
 
     @torch.inference_mode()
     def forward(self) -> Tensor:
         """The logits of the rows that the plan wants: float32 `[num_logits_rows, vocab_size]`."""
         plan = self._plan
         tokens, sequences = plan.num_tokens, plan.num_sequences
+        if copies := plan.num_block_copies:
+            self._kv_cache.copy_blocks(self._block_copies[:copies])
         inputs = StepInputs(
             token_ids=self._token_ids[:tokens],
             positions=self._positions[:tokens],

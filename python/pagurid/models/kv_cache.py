@@ -50,6 +50,12 @@ class KvCache:
         """K and V of one layer, as the kernels take them."""
         return self.k[index], self.v[index]
 
+    def copy_blocks(self, pairs: torch.Tensor) -> None:
+        """Copies blocks in all layers: `pairs` is int32 `[n, 2]` (from, to); all reads come first."""
+        sources, targets = pairs.to(torch.int64).unbind(1)
+        for cache in (self.k, self.v):
+            cache[:, targets] = cache[:, sources]
+
 
 def _untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
     """Zeros that cost nothing on a CPU until they are written to: torch's own writes them all."""

@@ -1,28 +1,24 @@
-//! The KV pool's blocks: who owns how many references, which are free, which are cached.
+//! The KV pool as the scheduler sees it: blocks with owners, and what the prefix cache keeps of them.
 //!
-//! Owns: the reference counts, the free list and the eviction order. One thread (the scheduler's) owns the pool,
-//! so nothing here is atomic.
+//! Owns: the agreement between the two halves. `BlockRefs` counts owners and hands out free blocks, lock-free and from
+//! any thread; the prefix cache is one of these owners and belongs to the scheduler's thread, as does this.
 //! Invariants: free + cached + used = usable blocks (all but block 0, which padding writes to and which is never
-//! handed out); a block is used iff it has references; cached iff it has none but carries a published prefix;
-//! cached blocks are evicted least recently used first, and the tail of a sequence before its head.
+//! handed out); a block is cached iff only the prefix cache holds it; a block may be written to iff it has one owner.
 //! Must not know: sequences, steps, what lies inside a block.
 
+use std::sync::Arc;
+
+use pagurid_lockfree::BlockRefs;
+
+use crate::block_hash::{BlockHash, CacheScope};
 use crate::error::{Error, Result};
-use crate::prefix_cache::{BlockHash, PrefixCache, Publication};
+use crate::prefix_cache::{PrefixCache, Publication};
 
 /// Number of a block. Block 0 stands for "none".
 pub type BlockId = u32;
 
-/// Never handed out; the sentinel of the eviction list.
+/// Never handed out.
 pub const NULL_BLOCK: BlockId = 0;
-
-#[derive(Clone, Copy, Default)]
-struct Block {
-    references: u32,
-    /// Neighbours in the eviction list while the block is cached.
-    previous: BlockId,
-    next: BlockId,
-}
 
 /// Whether a pool can have this size.
 pub fn check_size(num_blocks: usize, block_size: usize) -> Result<()> {
@@ -45,9 +41,7 @@ pub fn check_size(num_blocks: usize, block_size: usize) -> Result<()> {
 /// `num_blocks` KV blocks with reference counts and, if enabled, a prefix cache.
 pub struct BlockPool {
     block_size: usize,
-    blocks: Box<[Block]>,
-    free: Vec<BlockId>,
-    num_cached: usize,
+    refs: Arc<BlockRefs>,
     cache: Option<PrefixCache>,
 }
 
@@ -55,14 +49,7 @@ impl BlockPool {
     /// A pool of `num_blocks` blocks, block 0 included, of `block_size` tokens each.
     pub fn new(num_blocks: usize, block_size: usize, cache: Option<PrefixCache>) -> Result<Self> {
         check_size(num_blocks, block_size)?;
-        Ok(Self {
-            block_size,
-            blocks: vec![Block::default(); num_blocks].into_boxed_slice(),
-            // Popped from the end: low numbers first.
-            free: (1..num_blocks as BlockId).rev().collect(),
-            num_cached: 0,
-            cache,
-        })
+        Ok(Self { block_size, refs: Arc::new(BlockRefs::new(num_blocks)), cache })
     }
 
     /// Tokens per block.
@@ -70,29 +57,34 @@ impl BlockPool {
         self.block_size
     }
 
+    /// The half that any thread may use: to hold a block while a copy of it is under way, for example.
+    pub fn refs(&self) -> &Arc<BlockRefs> {
+        &self.refs
+    }
+
     /// Blocks that can be handed out at all.
     pub fn num_usable_blocks(&self) -> usize {
-        self.blocks.len() - 1
+        self.refs.num_blocks() - 1
     }
 
     /// Blocks that hold nothing.
     pub fn num_free_blocks(&self) -> usize {
-        self.free.len()
+        self.refs.num_free()
     }
 
-    /// Blocks without an owner whose contents may be hit again.
+    /// Blocks that only the prefix cache holds: their contents may be hit again.
     pub fn num_cached_blocks(&self) -> usize {
-        self.num_cached
+        self.cache.as_ref().map_or(0, PrefixCache::num_idle_blocks)
     }
 
-    /// Blocks with an owner.
+    /// Blocks with an owner other than the prefix cache.
     pub fn num_used_blocks(&self) -> usize {
         self.num_usable_blocks() - self.num_available_blocks()
     }
 
     /// Blocks that `allocate` can hand out now.
     pub fn num_available_blocks(&self) -> usize {
-        self.free.len() + self.num_cached
+        self.num_free_blocks() + self.num_cached_blocks()
     }
 
     /// The prefix cache, unless it is disabled.
@@ -100,21 +92,35 @@ impl BlockPool {
         self.cache.as_ref()
     }
 
-    /// Owners of `block`.
+    /// Owners of `block`, the prefix cache included.
     pub fn references(&self, block: BlockId) -> u32 {
-        self.blocks[block as usize].references
+        self.refs.references(block)
+    }
+
+    /// Owners of `block`, the prefix cache not counted.
+    pub fn owners(&self, block: BlockId) -> u32 {
+        let is_published = self.cache.as_ref().is_some_and(|cache| cache.is_published(block));
+        self.references(block) - u32::from(is_published)
+    }
+
+    /// Whether only the prefix cache holds `block`.
+    pub fn is_cached(&self, block: BlockId) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.is_idle(block))
     }
 
     /// Appends `count` writable blocks with one owner each to `out`, or none at all if there are too few.
     #[must_use]
     pub fn allocate(&mut self, count: usize, out: &mut Vec<BlockId>) -> bool {
-        if count > self.num_available_blocks() {
-            return false;
-        }
-        for _ in 0..count {
-            let block = self.free.pop().unwrap_or_else(|| self.evict());
-            self.blocks[block as usize].references = 1;
-            out.push(block);
+        // A loop, because other threads may take what was just made free.
+        while !self.refs.allocate(count, out) {
+            let missing = count.saturating_sub(self.refs.num_free()).max(1);
+            if missing > self.num_cached_blocks() {
+                return false;
+            }
+            for _ in 0..missing {
+                let evicted = self.cache.as_mut().and_then(PrefixCache::evict);
+                self.refs.release(evicted.expect("the cached blocks were counted"));
+            }
         }
         true
     }
@@ -124,151 +130,114 @@ impl BlockPool {
     /// # Panics
     /// If the block is free: there is nothing in it to share.
     pub fn share(&mut self, block: BlockId) {
-        if self.blocks[block as usize].references == 0 {
-            assert!(self.is_published(block), "block {block} is free: it cannot be shared");
-            self.unlink(block);
+        self.refs.share(block);
+        if let Some(cache) = self.cache.as_mut()
+            && cache.is_idle(block)
+        {
+            cache.set_busy(block);
         }
-        self.blocks[block as usize].references += 1;
     }
 
-    /// Takes one owner away. A published block without owners stays cached, any other is free.
+    /// Takes one owner away. A published block without other owners stays cached, any other is free.
     ///
     /// # Panics
     /// If the block has no owner: nothing is freed twice.
-    pub fn free(&mut self, block: BlockId) {
-        let entry = &mut self.blocks[block as usize];
-        assert!(entry.references > 0, "block {block} has no owner: it cannot be freed twice");
-        entry.references -= 1;
-        if entry.references == 0 {
-            if self.is_published(block) {
-                self.link_most_recent(block);
-            } else {
-                self.free.push(block);
-            }
+    pub fn release(&mut self, block: BlockId) {
+        let left = self.refs.release(block);
+        if left == 1
+            && let Some(cache) = self.cache.as_mut()
+            && cache.is_published(block)
+        {
+            cache.set_idle(block);
         }
     }
 
-    /// Frees the blocks of a sequence, its tail first, so that its tail is evicted first.
-    pub fn free_sequence(&mut self, blocks: &[BlockId]) {
+    /// Releases the blocks of a sequence, its tail first, so that its tail is evicted first.
+    pub fn release_sequence(&mut self, blocks: &[BlockId]) {
+        if self.cache.is_none() {
+            self.refs.release_all(blocks);
+            return;
+        }
         for &block in blocks.iter().rev() {
-            self.free(block);
+            self.release(block);
+        }
+    }
+
+    /// Finds published blocks whose last other owner was another thread, which could not tell the cache.
+    pub fn notice_idle(&mut self) {
+        let Some(cache) = self.cache.as_mut() else { return };
+        for block in 1..self.refs.num_blocks() as BlockId {
+            if cache.is_published(block) && !cache.is_idle(block) && self.refs.references(block) == 1 {
+                cache.set_idle(block);
+            }
         }
     }
 
     /// Appends the published blocks of the longest known prefix to `out`; `share` each to hold them.
     ///
     /// `hashes[i]` chains over the first `i + 1` blocks of `tokens`; no more than `hashes.len()` blocks are hit.
-    pub fn find_prefix(&self, hashes: &[BlockHash], tokens: &[u32], out: &mut Vec<BlockId>) -> usize {
+    pub fn find_prefix(
+        &self,
+        hashes: &[BlockHash],
+        scope: &CacheScope,
+        tokens: &[u32],
+        out: &mut Vec<BlockId>,
+    ) -> usize {
         let Some(cache) = self.cache.as_ref() else { return 0 };
         let start = out.len();
         let mut parent = NULL_BLOCK;
         for (&hash, tokens) in hashes.iter().zip(tokens.chunks_exact(self.block_size)) {
-            let Some(block) = cache.find(hash, parent, tokens) else { break };
+            let Some(block) = cache.find(hash, scope, parent, tokens) else { break };
             out.push(block);
             parent = block;
         }
         out.len() - start
     }
 
-    /// Makes a full block, owned by the caller, hittable by others. `parent` is the published block before it.
+    /// Makes a full block, owned by the caller, hittable by others: the cache becomes one more owner.
+    ///
+    /// `parent` is the published block before it.
     pub fn publish(
         &mut self,
         block: BlockId,
-        parent: BlockId,
         hash: BlockHash,
+        scope: &CacheScope,
+        parent: BlockId,
         tokens: &[u32],
     ) -> Publication {
-        debug_assert!(self.blocks[block as usize].references > 0);
-        match self.cache.as_mut() {
-            Some(cache) => cache.publish(block, parent, hash, tokens),
-            None => Publication::Refused,
+        let Some(cache) = self.cache.as_mut() else { return Publication::Refused };
+        if cache.is_published(block) {
+            // By another owner of the same block.
+            return Publication::Published;
         }
-    }
-
-    fn is_published(&self, block: BlockId) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.is_published(block))
-    }
-
-    /// The least recently used cached block, emptied.
-    fn evict(&mut self) -> BlockId {
-        let block = self.blocks[NULL_BLOCK as usize].next;
-        debug_assert_ne!(block, NULL_BLOCK, "the caller has counted the blocks");
-        self.unlink(block);
-        if let Some(cache) = self.cache.as_mut() {
-            cache.unpublish(block);
+        let publication = cache.publish(block, hash, scope, parent, tokens);
+        if publication == Publication::Published {
+            self.refs.share(block);
         }
-        block
+        publication
     }
 
-    fn link_most_recent(&mut self, block: BlockId) {
-        let last = self.blocks[NULL_BLOCK as usize].previous;
-        self.blocks[block as usize].previous = last;
-        self.blocks[block as usize].next = NULL_BLOCK;
-        self.blocks[last as usize].next = block;
-        self.blocks[NULL_BLOCK as usize].previous = block;
-        self.num_cached += 1;
-    }
-
-    fn unlink(&mut self, block: BlockId) {
-        let Block { previous, next, .. } = self.blocks[block as usize];
-        self.blocks[previous as usize].next = next;
-        self.blocks[next as usize].previous = previous;
-        self.num_cached -= 1;
-    }
-
-    /// Checks everything this file promises; `owners[b]`, if given, is how many owners block b should have.
+    /// Checks everything this file promises; `owners[b]`, if given, is how many owners block b should have, the prefix
+    /// cache not counted. Only while no other thread changes anything.
     pub fn check_invariants(&self, owners: Option<&[u32]>) -> Result<()> {
-        let mut seen = vec![false; self.blocks.len()];
-        let mut visit = |block: BlockId, place: &str| {
-            if block == NULL_BLOCK || std::mem::replace(&mut seen[block as usize], true) {
+        let all_owners = owners.map(|owners| {
+            let published =
+                |block| u32::from(self.cache.as_ref().is_some_and(|cache| cache.is_published(block)));
+            let owners = owners.iter().enumerate();
+            owners.map(|(block, &count)| count + published(block as BlockId)).collect::<Vec<_>>()
+        });
+        self.refs.check_invariants(all_owners.as_deref()).map_err(Error::internal)?;
+        let Some(cache) = &self.cache else { return Ok(()) };
+        cache.check_invariants()?;
+        for block in 1..self.refs.num_blocks() as BlockId {
+            let (published, idle) = (cache.is_published(block), cache.is_idle(block));
+            let references = self.references(block);
+            if published && (references == 0 || idle && references > 1) {
                 return Err(Error::internal(format!(
-                    "block {block} is listed twice or never to be listed ({place})"
+                    "block {block} is published with {references} owners, idle {idle}"
                 )));
             }
-            if self.references(block) != 0 {
-                let references = self.references(block);
-                return Err(Error::internal(format!("block {block} is {place} but has {references} owners")));
-            }
-            Ok(())
-        };
-        for &block in &self.free {
-            visit(block, "free")?;
-            if self.is_published(block) {
-                return Err(Error::internal(format!("block {block} is free but published")));
-            }
         }
-        let mut cached = 0;
-        let mut block = self.blocks[NULL_BLOCK as usize].next;
-        while block != NULL_BLOCK {
-            visit(block, "cached")?;
-            if !self.is_published(block) {
-                return Err(Error::internal(format!("block {block} is cached but not published")));
-            }
-            cached += 1;
-            block = self.blocks[block as usize].next;
-        }
-        let used = (1..self.blocks.len()).filter(|&block| self.references(block as BlockId) > 0).count();
-        if cached != self.num_cached || self.free.len() + cached + used != self.num_usable_blocks() {
-            return Err(Error::internal(format!(
-                "free {} + cached {cached} (counted {}) + used {used} is not the pool's {} blocks",
-                self.free.len(),
-                self.num_cached,
-                self.num_usable_blocks(),
-            )));
-        }
-        if let Some(owners) = owners {
-            for (block, &expected) in owners.iter().enumerate() {
-                let references = self.references(block as BlockId);
-                if references != expected {
-                    return Err(Error::internal(format!(
-                        "block {block} counts {references} references but has {expected} owners"
-                    )));
-                }
-            }
-        }
-        match &self.cache {
-            Some(cache) => cache.check_invariants(),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }

@@ -1,43 +1,48 @@
-//! The half of the core that every thread may call: the door, the cancel flags, the outputs.
+//! The half of the core that every thread may call: the door, the cancel flags, the figures.
 //!
-//! Owns: the submission queue, the request table, the list of fresh cancels, the wake-up, the shared counters.
+//! Owns: the submission queue, the request table, the wake-up, the shared counters, the way of the outputs.
 //! Invariants: a request that was accepted ends exactly once; nothing is accepted that could never run.
-//! Lock-free: submit, cancel, progress and take never wait for the engine thread, nor it for them.
+//! Lock-free: submit, cancel, progress and release never wait for the engine thread, nor it for them.
 //! Must not know: how the scheduler orders and places work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam_queue::SegQueue;
+use pagurid_lockfree::{BatchChannel, SubmissionQueue, WakeUp};
 
-use crate::clock::{Clock, Nanos};
+use crate::block_hash::BlockHasher;
+use crate::clock::{Clock, Nanos, as_ms};
 use crate::error::{Error, ErrorCode, Result};
-use crate::output::PendingOutput;
-use crate::prefix_cache::{BlockHasher, random_u64};
+use crate::output_batch::OutputBatch;
 use crate::progress::RequestProgress;
-use crate::queue::SubmissionQueue;
-use crate::request::{self, Request};
+use crate::request::{self, Request, RequestOptions};
 use crate::request_table::{RequestId, RequestTable};
 use crate::sampling_params::SamplingParams;
 use crate::scheduler::config::SchedulerConfig;
+use crate::scheduler::wait_estimate::SharedWaits;
+use crate::seeds::SeedSource;
 use crate::stats::{SchedulerStats, SharedCounters};
-use crate::wake::WakeUp;
 
 /// What a refused client may wait before it tries again, while nothing better is known.
-const RETRY_AFTER_MS: u64 = 1000;
+const RETRY_AFTER_MS: f64 = 1000.0;
+
+/// Nobody is told to come back sooner or later than this.
+const RETRY_AFTER_RANGE_MS: (f64, f64) = (100.0, 120_000.0);
 
 /// Shared by all threads, through an `Arc`.
 pub struct Intake {
     config: SchedulerConfig,
     has_vocabulary: bool,
     hasher: Option<BlockHasher>,
+    seeds: SeedSource,
     clock: Clock,
     pub(crate) table: RequestTable,
     pub(crate) submissions: SubmissionQueue<Request>,
-    /// Ids whose cancel flag was raised since the last drain. The flag is the truth, the list saves a search.
-    pub(crate) cancels: SegQueue<RequestId>,
+    pub(crate) outputs: BatchChannel<OutputBatch>,
     pub(crate) counters: SharedCounters,
+    /// How long those who come now will wait; unknown while nobody waits.
+    pub(crate) waits: SharedWaits,
     /// Accepted and not ended.
     unfinished: AtomicUsize,
     closed: AtomicBool,
@@ -45,16 +50,24 @@ pub struct Intake {
 }
 
 impl Intake {
-    pub(crate) fn new(config: SchedulerConfig, has_vocabulary: bool, hasher: Option<BlockHasher>) -> Self {
+    pub(crate) fn new(
+        config: SchedulerConfig,
+        has_vocabulary: bool,
+        hasher: Option<BlockHasher>,
+        seeds: SeedSource,
+        clock: Clock,
+    ) -> Self {
         Self {
             submissions: SubmissionQueue::new(config.max_queued_requests),
+            table: RequestTable::new(config.max_queued_requests + config.max_num_seqs),
             config,
             has_vocabulary,
             hasher,
-            clock: Clock::default(),
-            table: RequestTable::default(),
-            cancels: SegQueue::new(),
+            seeds,
+            clock,
+            outputs: BatchChannel::default(),
             counters: SharedCounters::default(),
+            waits: SharedWaits::default(),
             unfinished: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             wake: WakeUp::default(),
@@ -71,43 +84,79 @@ impl Intake {
         self.clock.now()
     }
 
-    /// Validates every limit and queues the request. `age`: how long ago it came to the door.
+    /// Validates every limit and queues the request.
     pub fn submit(
         &self,
         prompt_token_ids: Arc<[u32]>,
         params: Arc<SamplingParams>,
-        age: Duration,
+        options: RequestOptions,
     ) -> Result<RequestId> {
-        let max_tokens = request::check(&self.config, self.has_vocabulary, &prompt_token_ids, &params)?;
+        let config = &self.config;
+        let max_tokens = request::check(config, self.has_vocabulary, &prompt_token_ids, &params, &options)?;
         let seed = match params.seed {
             Some(seed) => seed,
-            None => random_u64()?,
+            None => self.seeds.next(),
         };
+        let scope = options.scope(config);
         let prompt_hashes =
-            self.hasher.as_ref().map_or_else(Vec::new, |hasher| hasher.chain(&prompt_token_ids));
+            self.hasher.as_ref().map_or_else(Vec::new, |hasher| hasher.chain(&scope, &prompt_token_ids));
         if self.closed.load(Ordering::Acquire) {
             let message = "the engine takes no new requests: it is shutting down";
-            return Err(Error::new(ErrorCode::Overloaded, message).with_retry_after_ms(RETRY_AFTER_MS));
+            return Err(Error::new(ErrorCode::Overloaded, message).with_retry_after_ms(RETRY_AFTER_MS as u64));
         }
-        let Some(position) = self.submissions.reserve() else {
-            let bound = self.submissions.bound();
-            let message = format!("{bound} requests wait already, as many as may (max_queued_requests)");
-            return Err(Error::new(ErrorCode::QueueFull, message).with_retry_after_ms(RETRY_AFTER_MS));
-        };
-        let id = self.table.acquire(prompt_token_ids.len(), position);
-        let arrival = self.now().saturating_sub(age.as_nanos() as Nanos);
+        let position = self.reserve()?;
+        let id = self.table.acquire(prompt_token_ids.len(), position, self.wait_ms_estimate(position));
+        let arrival = self.now().saturating_sub(options.age.as_nanos() as Nanos);
         self.unfinished.fetch_add(1, Ordering::AcqRel);
         self.submissions.push(Request {
             id,
             prompt_token_ids,
             prompt_hashes,
             params,
+            options,
+            scope,
             seed,
             max_tokens,
             arrival,
         });
         self.wake.notify();
         Ok(id)
+    }
+
+    /// A place in the queue: its number, or when to come back.
+    fn reserve(&self) -> Result<usize> {
+        let refuse = |message: String, wait_ms: f64| {
+            let (least, most) = RETRY_AFTER_RANGE_MS;
+            let wait_ms = wait_ms.clamp(least, most).ceil() as u64;
+            Err(Error::new(ErrorCode::QueueFull, message).with_retry_after_ms(wait_ms))
+        };
+        let waiting = self.submissions.num_waiting();
+        // Who would be the first is never refused: without a step, nothing would ever correct the estimate.
+        if waiting > 0
+            && let (Some(estimate), Some(limit)) =
+                (self.wait_ms_estimate(waiting), self.config.max_queue_wait_ms)
+            && estimate > limit
+        {
+            let message = format!(
+                "the request would wait for about {estimate:.0} ms behind {waiting} others, longer than the \
+                 {limit:.0} ms that one may (max_queue_wait_ms)"
+            );
+            return refuse(message, estimate - limit);
+        }
+        self.submissions.reserve().map_or_else(
+            || {
+                let bound = self.submissions.bound();
+                let message = format!("{bound} requests wait already, as many as may (max_queued_requests)");
+                // By then a quarter of them will have gone: others were refused, too.
+                refuse(message, self.wait_ms_estimate(bound / 4).unwrap_or(RETRY_AFTER_MS))
+            },
+            Ok,
+        )
+    }
+
+    /// How long a request behind `position` others will probably wait; None while nothing is known.
+    fn wait_ms_estimate(&self, position: usize) -> Option<f64> {
+        self.waits.wait(self.now(), position).map(as_ms)
     }
 
     /// The most completion tokens a sequence of such a request can get.
@@ -119,17 +168,15 @@ impl Intake {
     /// Ends the request within one step. Idempotent; unknown ids are ignored.
     pub fn cancel(&self, id: RequestId) {
         if self.table.cancel(id) {
-            self.cancels.push(id);
             self.wake.notify();
         }
     }
 
     /// Cancels the request if it is unfinished and drops all that it has given or will give.
     pub fn release(&self, id: RequestId) {
-        if self.table.release(id) {
-            self.cancels.push(id);
-            self.wake.notify();
-        }
+        // Released first: who sees the end that the cancel brings finds that nobody wants it.
+        self.table.release(id);
+        self.cancel(id);
     }
 
     /// A glance at the request.
@@ -170,7 +217,7 @@ impl Intake {
 
     /// Whether something came that no `plan` has seen.
     pub fn has_news(&self) -> bool {
-        !self.submissions.is_empty() || !self.cancels.is_empty()
+        !self.submissions.is_empty() || self.table.has_cancelled()
     }
 
     /// Engine thread: parks until something comes that no `plan` has seen; False on timeout or `wake`.
@@ -189,20 +236,8 @@ impl Intake {
         self.wake();
     }
 
-    /// Consumer: whether `take_ready` would give anything.
+    /// Whether the consumer would find anything new.
     pub fn has_ready(&self) -> bool {
-        self.table.has_ready()
-    }
-
-    /// Consumer: requests with something to take, each once.
-    pub fn take_ready(&self) -> Vec<RequestId> {
-        let mut ids = Vec::new();
-        self.table.take_ready(&mut ids);
-        ids
-    }
-
-    /// Consumer: all that is new of one request.
-    pub fn take_output(&self, id: RequestId) -> Option<Box<PendingOutput>> {
-        self.table.take(id)
+        self.outputs.has_news()
     }
 }

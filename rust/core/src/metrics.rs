@@ -4,6 +4,7 @@
 //! Must not know: where the times come from, who shows them.
 
 use crate::clock::{Nanos, as_ms};
+use crate::token_times::{CommitTimes, TokenTimes};
 
 /// Raw times and counts of one request, all its sequences together, as the scheduler gathers them.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,8 @@ pub struct RequestRecord {
     pub completion_tokens: u32,
     /// How often a sequence lost its blocks.
     pub preemptions: u32,
+    /// Tokens that had to be computed again after that.
+    pub recomputed_tokens: u32,
     /// Blocks held now and at most.
     pub blocks: u32,
     /// The most blocks held at once.
@@ -44,6 +47,15 @@ impl RequestRecord {
     /// Blocks were given back.
     pub fn lose_blocks(&mut self, count: usize) {
         self.blocks -= count as u32;
+    }
+
+    /// One of its sequences has ended.
+    pub fn add_sequence(&mut self, completion_tokens: u32, times: &TokenTimes, commits: &CommitTimes) {
+        let ends = times.work_out(commits, &mut self.inter_token_ms);
+        self.first_token = self.first_token.into_iter().chain(ends.map(|(first, _)| first)).min();
+        self.last_token = self.last_token.max(ends.map(|(_, last)| last));
+        self.completion_tokens += completion_tokens;
+        self.busy += times.busy;
     }
 
     /// The figures, at the request's end.
@@ -73,6 +85,7 @@ impl RequestRecord {
             tokens_per_second: (self.completion_tokens > 0 && scheduled_s > 0.0)
                 .then(|| f64::from(self.completion_tokens) / scheduled_s),
             preemptions: self.preemptions,
+            recomputed_tokens: self.recomputed_tokens,
             kv_cache_peak_bytes: u64::from(self.peak_blocks) * kv_bytes_per_block,
             busy_ms,
             cost,
@@ -115,6 +128,8 @@ pub struct RequestMetrics {
     pub tokens_per_second: Option<f64>,
     /// How often a sequence lost its blocks.
     pub preemptions: u32,
+    /// Tokens that had to be computed again after that.
+    pub recomputed_tokens: u32,
     /// The most KV memory held at once.
     pub kv_cache_peak_bytes: u64,
     /// Share of the steps' time.

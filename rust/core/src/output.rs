@@ -1,8 +1,8 @@
 //! What a request's sequences have gained since the consumer last looked.
 //!
-//! Owns: the pieces as the engine thread writes them (`PendingOutput`) and what the consumer takes (`OutputDelta`).
+//! Owns: what the consumer takes of one request (`PendingOutput`).
 //! Invariant: taking merges, so a slow reader gets fewer and larger deltas, and memory is bounded by the answer.
-//! Must not know: how the pieces cross threads (`request_table`), who reads them.
+//! Must not know: how it crosses threads (`output_batch`, `outputs`), who reads it.
 
 use crate::metrics::RequestMetrics;
 

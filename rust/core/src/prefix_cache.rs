@@ -1,95 +1,19 @@
-//! Which block holds which prefix: chained keyed hashes, every hit confirmed.
+//! Which block holds which prefix: every hit confirmed, the least recently used forgotten first.
 //!
-//! Owns: the map from hash to block and, for each published block, its parent and its tokens.
-//! Invariants: a hash names at most one block; a hit is confirmed against parent and tokens, so that a collision,
-//! found or forged, can never share KV; a published block's parent is published (or the root) as long as it is.
-//! Must not know: owners, eviction order, sequences.
+//! Owns: the map from hash to block; for each published block its scope, parent and tokens; the order in which blocks
+//! that nobody but the cache holds are given up. The cache is an owner like any other: it holds one reference to each
+//! published block (`block_pool` takes and gives them back), so a published block is never written to.
+//! Invariants: a hash names at most one block; a hit is confirmed against scope, parent and tokens, so that a
+//! collision, found or forged, can never share KV; a published block's parent is published as long as it is; the tail
+//! of a sequence is given up before its head.
+//! One thread owns it, so nothing here is atomic. Must not know: sequences, who else holds a block.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use siphasher::sip128::{Hasher128, SipHasher24};
-
+use crate::block_hash::{BlockHash, CacheScope};
 use crate::block_pool::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-
-/// 128-bit keyed hash of a block's tokens and everything before them.
-pub type BlockHash = u128;
-
-/// What the first word of a hashed message means: parts of the key can't pass for one another.
-const KIND_ROOT: u64 = 0;
-const KIND_BLOCK: u64 = 1;
-
-/// The keyed hash, shared by all threads that hash prompts.
-#[derive(Clone)]
-pub struct BlockHasher {
-    hasher: SipHasher24,
-    mask: BlockHash,
-    block_size: usize,
-}
-
-impl BlockHasher {
-    /// A hasher with a fresh random key. `hash_bits` below 128 force collisions, for tests of the confirmation.
-    pub fn new(block_size: usize, hash_bits: u32) -> Result<Self> {
-        if hash_bits > 128 {
-            return Err(Error::invalid(
-                "hash_bits",
-                format!("hash_bits must be at most 128, got {hash_bits}"),
-            ));
-        }
-        let key = [random_u64()?, random_u64()?];
-        Ok(Self::with_key(block_size, hash_bits, key))
-    }
-
-    fn with_key(block_size: usize, hash_bits: u32, key: [u64; 2]) -> Self {
-        let mask = if hash_bits == 0 { 0 } else { BlockHash::MAX >> (128 - hash_bits) };
-        Self { hasher: SipHasher24::new_with_keys(key[0], key[1]), mask, block_size }
-    }
-
-    /// The parent of every first block.
-    pub fn root(&self) -> BlockHash {
-        let mut hasher = self.hasher;
-        hasher.write_u64(KIND_ROOT);
-        hasher.finish128().as_u128() & self.mask
-    }
-
-    /// The hash of one block after `parent`.
-    pub fn block(&self, parent: BlockHash, tokens: &[u32]) -> BlockHash {
-        debug_assert_eq!(tokens.len(), self.block_size);
-        let mut hasher = self.hasher;
-        hasher.write_u64(KIND_BLOCK);
-        hasher.write_u64(parent as u64);
-        hasher.write_u64((parent >> 64) as u64);
-        let (pairs, rest) = tokens.as_chunks::<2>();
-        for pair in pairs {
-            hasher.write_u64(u64::from(pair[0]) | u64::from(pair[1]) << 32);
-        }
-        for &token in rest {
-            hasher.write_u32(token);
-        }
-        hasher.finish128().as_u128() & self.mask
-    }
-
-    /// The chained hashes of all full blocks of `tokens`.
-    pub fn chain(&self, tokens: &[u32]) -> Vec<BlockHash> {
-        let mut parent = self.root();
-        let blocks = tokens.chunks_exact(self.block_size);
-        blocks
-            .map(|tokens| {
-                parent = self.block(parent, tokens);
-                parent
-            })
-            .collect()
-    }
-}
-
-/// 64 random bits from the operating system.
-pub fn random_u64() -> Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Error::internal(format!("the operating system gave no random bytes: {error}")))?;
-    Ok(u64::from_ne_bytes(bytes))
-}
 
 /// The keys are hashes already, and keyed: their low half is as good as any.
 #[derive(Default)]
@@ -107,13 +31,19 @@ impl Hasher for LowHalf {
     }
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Entry {
     hash: [u64; 2],
+    /// What the whole chain belongs to; the same for all its blocks.
+    scope: CacheScope,
     parent: BlockId,
     /// Published blocks whose parent this one is.
     children: u32,
-    published: bool,
+    is_published: bool,
+    /// Whether only the cache holds the block: then it is in the list.
+    is_idle: bool,
+    previous: BlockId,
+    next: BlockId,
 }
 
 /// What became of a block that was offered.
@@ -131,7 +61,9 @@ pub enum Publication {
 pub struct PrefixCache {
     block_size: usize,
     by_hash: HashMap<BlockHash, BlockId, BuildHasherDefault<LowHalf>>,
+    /// By block; entry 0 is the sentinel of the list of idle blocks, the least recently used next to it.
     entries: Box<[Entry]>,
+    num_idle: usize,
     /// `[num_blocks, block_size]`: the tokens of published blocks.
     tokens: Box<[u32]>,
 }
@@ -143,6 +75,7 @@ impl PrefixCache {
             block_size,
             by_hash: HashMap::with_capacity_and_hasher(num_blocks, BuildHasherDefault::default()),
             entries: vec![Entry::default(); num_blocks].into_boxed_slice(),
+            num_idle: 0,
             tokens: vec![0; num_blocks * block_size].into_boxed_slice(),
         }
     }
@@ -152,87 +85,154 @@ impl PrefixCache {
         self.by_hash.len()
     }
 
+    /// Published blocks that nobody else holds.
+    pub fn num_idle_blocks(&self) -> usize {
+        self.num_idle
+    }
+
     /// Whether `block` can be hit.
     pub fn is_published(&self, block: BlockId) -> bool {
-        self.entries[block as usize].published
+        self.entries[block as usize].is_published
+    }
+
+    /// Whether only the cache holds `block`.
+    pub fn is_idle(&self, block: BlockId) -> bool {
+        self.entries[block as usize].is_idle
     }
 
     fn tokens_of(&self, block: BlockId) -> &[u32] {
         &self.tokens[block as usize * self.block_size..][..self.block_size]
     }
 
-    fn holds(&self, block: BlockId, parent: BlockId, tokens: &[u32]) -> bool {
-        self.entries[block as usize].parent == parent && self.tokens_of(block) == tokens
+    fn holds(&self, block: BlockId, scope: &CacheScope, parent: BlockId, tokens: &[u32]) -> bool {
+        let entry = &self.entries[block as usize];
+        // With a parent the scope needs no look: the parent was found in it, and has it.
+        entry.parent == parent
+            && (parent != NULL_BLOCK || entry.scope == *scope)
+            && self.tokens_of(block) == tokens
     }
 
-    /// The block that holds exactly `tokens` after exactly `parent`.
-    pub fn find(&self, hash: BlockHash, parent: BlockId, tokens: &[u32]) -> Option<BlockId> {
+    /// The block that holds exactly `tokens` after exactly `parent` (or, first of all, in exactly `scope`).
+    pub fn find(
+        &self,
+        hash: BlockHash,
+        scope: &CacheScope,
+        parent: BlockId,
+        tokens: &[u32],
+    ) -> Option<BlockId> {
         let block = *self.by_hash.get(&hash)?;
-        self.holds(block, parent, tokens).then_some(block)
+        self.holds(block, scope, parent, tokens).then_some(block)
     }
 
-    /// Offers `block`, which holds `tokens` after the published block `parent` (or the root).
+    /// Offers `block`, which holds `tokens` after the published block `parent` (or at the root of `scope`).
     pub fn publish(
         &mut self,
         block: BlockId,
-        parent: BlockId,
         hash: BlockHash,
+        scope: &CacheScope,
+        parent: BlockId,
         tokens: &[u32],
     ) -> Publication {
         debug_assert!(!self.is_published(block) && (parent == NULL_BLOCK || self.is_published(parent)));
         if let Some(&other) = self.by_hash.get(&hash) {
-            let same = self.holds(other, parent, tokens);
+            let same = self.holds(other, scope, parent, tokens);
             return if same { Publication::Duplicate(other) } else { Publication::Refused };
         }
         self.by_hash.insert(hash, block);
         self.tokens[block as usize * self.block_size..][..self.block_size].copy_from_slice(tokens);
-        let entry = &mut self.entries[block as usize];
-        *entry = Entry { hash: [hash as u64, (hash >> 64) as u64], parent, children: 0, published: true };
+        self.entries[block as usize] = Entry {
+            hash: [hash as u64, (hash >> 64) as u64],
+            scope: scope.clone(),
+            parent,
+            is_published: true,
+            ..Entry::default()
+        };
         if parent != NULL_BLOCK {
             self.entries[parent as usize].children += 1;
         }
         Publication::Published
     }
 
-    /// Forgets what `block` holds.
-    pub fn unpublish(&mut self, block: BlockId) {
+    /// The last other owner has let go of a published block: the most recently used of the idle ones.
+    pub fn set_idle(&mut self, block: BlockId) {
+        debug_assert!(self.is_published(block) && !self.is_idle(block));
+        let last = self.entries[NULL_BLOCK as usize].previous;
+        let entry = &mut self.entries[block as usize];
+        (entry.previous, entry.next, entry.is_idle) = (last, NULL_BLOCK, true);
+        self.entries[last as usize].next = block;
+        self.entries[NULL_BLOCK as usize].previous = block;
+        self.num_idle += 1;
+    }
+
+    /// An idle block has an owner again.
+    pub fn set_busy(&mut self, block: BlockId) {
+        let entry = &mut self.entries[block as usize];
+        debug_assert!(entry.is_idle);
+        entry.is_idle = false;
+        let (previous, next) = (entry.previous, entry.next);
+        self.entries[previous as usize].next = next;
+        self.entries[next as usize].previous = previous;
+        self.num_idle -= 1;
+    }
+
+    /// Forgets the least recently used idle block; the caller gives the cache's reference back.
+    pub fn evict(&mut self) -> Option<BlockId> {
+        let block = self.entries[NULL_BLOCK as usize].next;
+        if block == NULL_BLOCK {
+            return None;
+        }
+        self.set_busy(block);
         let entry = std::mem::take(&mut self.entries[block as usize]);
-        debug_assert!(entry.published);
         debug_assert_eq!(entry.children, 0, "the tail of a prefix goes before its head");
         self.by_hash.remove(&(u128::from(entry.hash[0]) | u128::from(entry.hash[1]) << 64));
         if entry.parent != NULL_BLOCK {
             self.entries[entry.parent as usize].children -= 1;
         }
+        Some(block)
     }
 
     /// Checks everything this file promises.
     pub fn check_invariants(&self) -> Result<()> {
+        let fail = |message: String| Err(Error::internal(message));
         let mut children = vec![0; self.entries.len()];
-        let mut published = 0;
-        for (block, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.published) {
+        let (mut published, mut idle) = (0, 0);
+        for (block, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.is_published) {
             published += 1;
+            idle += usize::from(entry.is_idle);
             let hash = u128::from(entry.hash[0]) | u128::from(entry.hash[1]) << 64;
             if self.by_hash.get(&hash) != Some(&(block as BlockId)) {
-                return Err(Error::internal(format!("published block {block} is not found by its hash")));
+                return fail(format!("published block {block} is not found by its hash"));
             }
             if entry.parent != NULL_BLOCK {
-                if !self.is_published(entry.parent) {
-                    let parent = entry.parent;
-                    return Err(Error::internal(format!("block {block} outlived its parent {parent}")));
+                let parent = &self.entries[entry.parent as usize];
+                if !parent.is_published || parent.scope != entry.scope {
+                    return fail(format!("block {block} has no parent of its scope, got {}", entry.parent));
                 }
                 children[entry.parent as usize] += 1;
             }
         }
         if published != self.by_hash.len() {
-            let hashes = self.by_hash.len();
-            return Err(Error::internal(format!("{hashes} hashes name {published} published blocks")));
+            return fail(format!("{} hashes name {published} published blocks", self.by_hash.len()));
+        }
+        let mut listed = 0;
+        let mut block = self.entries[NULL_BLOCK as usize].next;
+        while block != NULL_BLOCK {
+            let entry = &self.entries[block as usize];
+            listed += 1;
+            if !entry.is_idle || !entry.is_published || listed > idle {
+                return fail(format!("block {block} is listed as idle: published {}", entry.is_published));
+            }
+            block = entry.next;
+        }
+        if listed != idle || idle != self.num_idle {
+            return fail(format!("{idle} blocks are idle, {listed} listed, {} counted", self.num_idle));
         }
         match (0..children.len()).find(|&block| children[block] != self.entries[block].children) {
             None => Ok(()),
-            Some(block) => Err(Error::internal(format!(
+            Some(block) => fail(format!(
                 "block {block} counts {} children but has {}",
                 self.entries[block].children, children[block]
-            ))),
+            )),
         }
     }
 }

@@ -36,12 +36,14 @@ impl RequestState {
 }
 
 /// A glance at a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestProgress {
     /// Where it is.
     pub state: RequestState,
-    /// Requests ahead of it in the queue, while it is queued.
+    /// Sequences ahead of it, while it waits.
     pub position: Option<u32>,
+    /// How long it will probably wait until it runs, in ms, while it waits and as soon as there is experience.
+    pub wait_ms_estimate: Option<u32>,
     /// Tokens computed, of those that must be before the next token.
     pub prefill_done_tokens: u32,
     /// Tokens that must be computed before the next token.

@@ -4,13 +4,48 @@
 //! Must not know: the queue, the engine thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::block_hash::{BlockHash, CacheScope};
 use crate::clock::Nanos;
 use crate::error::{Error, ErrorCode, Result};
-use crate::prefix_cache::BlockHash;
 use crate::request_table::RequestId;
 use crate::sampling_params::SamplingParams;
 use crate::scheduler::config::SchedulerConfig;
+
+/// Longest name of a tenant, and longest cache salt.
+const MAX_NAME_BYTES: usize = 256;
+
+/// What a request's sender says of it, beside how its tokens are chosen.
+#[derive(Clone, Debug, Default)]
+pub struct RequestOptions {
+    /// Smaller is more important; only the priority policy looks at it.
+    pub priority: i32,
+    /// Who pays under the fair policy: the name behind an API key, or the request's `user`.
+    pub tenant: Option<Arc<str>>,
+    /// Only requests with the same salt share prefixes.
+    pub cache_salt: Option<Arc<str>>,
+    /// How long ago it came to the door.
+    pub age: Duration,
+}
+
+impl RequestOptions {
+    fn check(&self) -> Result<()> {
+        for (param, value) in [("user", &self.tenant), ("cache_salt", &self.cache_salt)] {
+            if let Some(len) = value.as_ref().map(|value| value.len()).filter(|&len| len > MAX_NAME_BYTES) {
+                let message = format!("{param}: expected at most {MAX_NAME_BYTES} bytes, got {len}");
+                return Err(Error::invalid(param, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who may share its prefixes.
+    pub fn scope(&self, config: &SchedulerConfig) -> CacheScope {
+        let tenant = self.tenant.clone().filter(|_| config.isolate_tenants);
+        CacheScope { tenant, salt: self.cache_salt.clone() }
+    }
+}
 
 /// A validated request on its way to the scheduler.
 pub struct Request {
@@ -22,6 +57,10 @@ pub struct Request {
     pub prompt_hashes: Vec<BlockHash>,
     /// How its tokens are chosen.
     pub params: Arc<SamplingParams>,
+    /// What its sender says of it.
+    pub options: RequestOptions,
+    /// Who may share its prefixes.
+    pub scope: CacheScope,
     /// The request's own, or one drawn at the door.
     pub seed: u64,
     /// Most completion tokens of each sequence.
@@ -72,7 +111,9 @@ pub fn check(
     has_vocabulary: bool,
     prompt: &[u32],
     params: &SamplingParams,
+    options: &RequestOptions,
 ) -> Result<usize> {
+    options.check()?;
     let max_tokens = max_completion_tokens(config, prompt.len(), params)?;
     let vocab_size = config.vocab_size;
     if let Some((at, &id)) = prompt.iter().enumerate().find(|&(_, &id)| id as usize >= vocab_size) {

@@ -1,10 +1,10 @@
 //! The scheduler's counters, written by the engine thread, read whole by any thread.
 //!
-//! Owns: the snapshot and the sequence lock that keeps it from being read half old, half new.
+//! Owns: the snapshot; a sequence lock keeps it from being read half old, half new.
 //! Invariant: readers see the figures of one moment (free + cached + used = total in every snapshot).
 //! Must not know: what the counters count.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use pagurid_lockfree::SeqLock;
 
 use crate::clock::Nanos;
 use crate::output::FinishReason;
@@ -19,44 +19,23 @@ macro_rules! counters {
             pub requests_finished: [u64; FinishReason::ALL.len()],
         }
 
-        /// The same, shared.
-        #[derive(Default)]
-        pub struct SharedCounters {
-            /// Odd while a write is under way.
-            version: AtomicU64,
-            $($name: AtomicU64,)*
-            requests_finished: [AtomicU64; FinishReason::ALL.len()],
-        }
+        /// Numbers in `Counters`.
+        const LEN: usize = [$(stringify!($name)),*].len() + FinishReason::ALL.len();
 
-        impl SharedCounters {
-            /// Engine thread only: shows `counters` to the readers.
-            pub fn publish(&self, counters: &Counters) {
-                let version = self.version.load(Ordering::Relaxed);
-                self.version.store(version + 1, Ordering::Relaxed);
-                // Pairs with the fence in `read`: who sees a new figure sees the odd version, too.
-                fence(Ordering::Release);
-                $(self.$name.store(counters.$name, Ordering::Relaxed);)*
-                for (shared, &value) in self.requests_finished.iter().zip(&counters.requests_finished) {
-                    shared.store(value, Ordering::Relaxed);
-                }
-                // Pairs with the Acquire load in `read`.
-                self.version.store(version + 2, Ordering::Release);
+        impl Counters {
+            fn to_numbers(self) -> [u64; LEN] {
+                let mut numbers = [0; LEN];
+                let named = [$(self.$name),*];
+                numbers[..named.len()].copy_from_slice(&named);
+                numbers[named.len()..].copy_from_slice(&self.requests_finished);
+                numbers
             }
 
-            /// The last published counters.
-            pub fn read(&self) -> Counters {
-                loop {
-                    let version = self.version.load(Ordering::Acquire);
-                    let mut counters = Counters { $($name: self.$name.load(Ordering::Relaxed),)* ..Counters::default() };
-                    for (value, shared) in counters.requests_finished.iter_mut().zip(&self.requests_finished) {
-                        *value = shared.load(Ordering::Relaxed);
-                    }
-                    fence(Ordering::Acquire);
-                    if version % 2 == 0 && self.version.load(Ordering::Relaxed) == version {
-                        return counters;
-                    }
-                    std::hint::spin_loop();
-                }
+            fn from_numbers(numbers: [u64; LEN]) -> Self {
+                let mut numbers = numbers.into_iter();
+                let mut next = || numbers.next().expect("as many numbers as counters");
+                // Fields are evaluated in the order in which they are written: that of `to_numbers`.
+                Self { $($name: next(),)* requests_finished: std::array::from_fn(|_| next()) }
             }
         }
     };
@@ -85,6 +64,8 @@ counters! {
     prefix_cache_queries_tokens,
     /// How often a sequence lost its blocks.
     preemptions,
+    /// Tokens that had to be computed again after that.
+    recomputed_tokens,
     /// Steps that failed.
     failed_steps,
     /// Of these, since the last good one.
@@ -97,6 +78,22 @@ counters! {
     last_step_tokens,
     /// Time of the last step, in ns.
     last_step_ns,
+}
+
+/// The counters, shared.
+#[derive(Default)]
+pub struct SharedCounters(SeqLock<LEN>);
+
+impl SharedCounters {
+    /// Engine thread only: shows `counters` to the readers.
+    pub fn publish(&self, counters: &Counters) {
+        self.0.publish(&counters.to_numbers());
+    }
+
+    /// The last published counters.
+    pub fn read(&self) -> Counters {
+        Counters::from_numbers(self.0.read())
+    }
 }
 
 /// A snapshot for people and programs.
@@ -115,7 +112,7 @@ pub struct SchedulerStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn readers_never_see_half_a_write() {

@@ -2,13 +2,13 @@
 
 mod toy;
 
-use std::time::Duration;
-
 use pagurid_core::error::ErrorCode;
 use pagurid_core::output::FinishReason;
 use pagurid_core::progress::RequestState;
+use pagurid_core::request::RequestOptions;
 use pagurid_core::sampling_params::SamplingParams;
 use pagurid_core::scheduler::config::SchedulerConfig;
+use pagurid_core::scheduler::policy::PreemptionVictim;
 use toy::{Toy, answer, config, forever, greedy, prompt};
 
 #[test]
@@ -136,7 +136,9 @@ fn equal_prompts_share_the_budget_in_useful_chunks() {
 
 #[test]
 fn preemption_changes_nothing_but_the_time() {
-    let mut toy = Toy::new(SchedulerConfig { num_blocks: 20, ..config() });
+    // Without a look ahead at admission, the answers outgrow the pool.
+    let preemption_victim = PreemptionVictim::Youngest;
+    let mut toy = Toy::new(SchedulerConfig { num_blocks: 20, preemption_victim, ..config() });
     let prompts: Vec<_> = (0..8).map(|salt| prompt(salt, 5 + salt as usize)).collect();
     let ids: Vec<_> = prompts.iter().map(|prompt| toy.submit(prompt, forever(30))).collect();
     toy.run();
@@ -243,16 +245,17 @@ fn a_slow_reader_gets_one_delta_per_sequence() {
     let mut toy = Toy::new(config());
     let id = toy.submit(&prompt(1, 4), SamplingParams { n: 2, ..forever(9) });
     while toy.step() {}
-    assert_eq!(toy.intake.take_ready(), [id]);
-    let output = toy.intake.take_output(id).unwrap();
+    assert_eq!(toy.outputs.take_ready(), [id]);
+    let output = toy.outputs.take_output(id).unwrap();
     assert_eq!(output.deltas.iter().map(|delta| delta.token_ids.len()).collect::<Vec<_>>(), [9, 9]);
-    assert!(output.metrics.is_some() && toy.intake.take_output(id).is_none());
+    assert!(output.metrics.is_some() && toy.outputs.take_output(id).is_none());
 }
 
 #[test]
 fn the_queue_is_bounded_until_requests_run_and_closes() {
     let mut toy = Toy::new(SchedulerConfig { max_queued_requests: 3, max_num_seqs: 1, ..config() });
-    let submit = |toy: &Toy| toy.intake.submit(prompt(1, 4).into(), forever(2).into(), Duration::ZERO);
+    let submit =
+        |toy: &Toy| toy.intake.submit(prompt(1, 4).into(), forever(2).into(), RequestOptions::default());
     let ids: Vec<_> = (0..3).map(|_| submit(&toy).unwrap()).collect();
     let error = submit(&toy).unwrap_err();
     assert_eq!((error.code, error.retry_after_ms), (ErrorCode::QueueFull, Some(1000)));

@@ -2,10 +2,9 @@
 
 mod toy;
 
-use std::time::Duration;
-
 use pagurid_core::error::ErrorCode;
 use pagurid_core::output::{FinishReason, StopReason};
+use pagurid_core::request::RequestOptions;
 use pagurid_core::sampling_params::SamplingParams;
 use pagurid_core::scheduler::config::SchedulerConfig;
 use toy::{EOS, Toy, answer, config, forever, greedy, prompt};
@@ -15,8 +14,10 @@ fn d13_what_can_never_fit_is_refused_and_the_rest_is_served() {
     let base = SchedulerConfig { num_blocks: 50, block_size: 16, max_model_len: 2048, ..config() };
     let mut toy = Toy::new(SchedulerConfig { max_num_batched_tokens: 256, ..base });
     let refused = |toy: &Toy, len| {
-        let error =
-            toy.intake.submit(prompt(1, len).into(), greedy(None).into(), Duration::ZERO).unwrap_err();
+        let error = toy
+            .intake
+            .submit(prompt(1, len).into(), greedy(None).into(), RequestOptions::default())
+            .unwrap_err();
         assert_eq!(error.code, ErrorCode::ContextLengthExceeded);
         error.message
     };
@@ -48,7 +49,7 @@ fn d13_what_can_never_fit_is_refused_and_the_rest_is_served() {
 #[test]
 fn d14_an_empty_prompt_is_refused() {
     let mut toy = Toy::new(config());
-    let error = toy.intake.submit([].into(), greedy(None).into(), Duration::ZERO).unwrap_err();
+    let error = toy.intake.submit([].into(), greedy(None).into(), RequestOptions::default()).unwrap_err();
     assert_eq!((error.code, error.param), (ErrorCode::InvalidRequest, Some("prompt")));
     let next = toy.submit(&[1], greedy(Some(1)));
     toy.run();
@@ -66,7 +67,7 @@ fn d15_the_edge_of_the_context() {
         (14, Some(10), None),
     ] {
         let params = SamplingParams { ignore_eos: true, ..greedy(max_tokens) };
-        let result = toy.intake.submit(prompt(1, len).into(), params.into(), Duration::ZERO);
+        let result = toy.intake.submit(prompt(1, len).into(), params.into(), RequestOptions::default());
         match expected {
             Some(tokens) => {
                 let id = result.unwrap();
@@ -78,7 +79,11 @@ fn d15_the_edge_of_the_context() {
     }
     for len in [16, 17] {
         for max_tokens in [Some(1), None] {
-            let result = toy.intake.submit(prompt(1, len).into(), greedy(max_tokens).into(), Duration::ZERO);
+            let result = toy.intake.submit(
+                prompt(1, len).into(),
+                greedy(max_tokens).into(),
+                RequestOptions::default(),
+            );
             let error = result.unwrap_err();
             assert_eq!(error.code, ErrorCode::ContextLengthExceeded);
             assert!(error.message.contains(&len.to_string()) && error.message.contains("16"), "{error}");
@@ -171,20 +176,20 @@ fn cancel_is_seen_wherever_the_request_is() {
 fn a_released_request_leaves_nothing_behind() {
     let mut toy = Toy::new(config());
     let released: Vec<_> = (0..4).map(|salt| toy.submit(&prompt(salt, 10), forever(5))).collect();
-    toy.intake.release(released[0]);
+    toy.outputs.release(released[0]);
     (0..3).for_each(|_| assert!(toy.step()));
-    toy.intake.release(released[1]);
+    toy.outputs.release(released[1]);
     toy.take_one(released[2]);
-    toy.intake.release(released[2]);
+    toy.outputs.release(released[2]);
     while toy.step() {}
-    toy.intake.release(released[3]);
-    toy.intake.release(released[3]);
+    toy.outputs.release(released[3]);
+    toy.outputs.release(released[3]);
     assert!(!toy.intake.has_unfinished_requests());
     for &id in &released {
-        assert!(toy.intake.take_output(id).is_none());
+        assert!(toy.outputs.take_output(id).is_none());
         assert_eq!(toy.intake.progress(id), None);
     }
-    assert_eq!(toy.intake.take_ready(), []);
+    assert_eq!(toy.outputs.take_ready(), []);
     assert_eq!(toy.intake.num_live_requests(), 0);
     toy.scheduler.check_invariants(true).unwrap();
     // Slots are used again under other ids.
@@ -227,7 +232,7 @@ fn what_stops_an_answer() {
     let mut end = |params: SamplingParams| {
         let id = toy.submit(&prompt, params);
         while toy.step() {}
-        let output = toy.intake.take_output(id).unwrap();
+        let output = toy.outputs.take_output(id).unwrap();
         let delta = output.deltas.into_iter().next().unwrap();
         (delta.token_ids.len(), delta.finish.unwrap())
     };
@@ -267,7 +272,7 @@ fn a_wrong_call_is_an_error_and_the_step_stays_open() {
 fn bad_tokens_are_refused_with_their_place() {
     let toy = Toy::new(config());
     let submit = |prompt: &[u32], params: SamplingParams| {
-        toy.intake.submit(prompt.into(), params.into(), Duration::ZERO).unwrap_err()
+        toy.intake.submit(prompt.into(), params.into(), RequestOptions::default()).unwrap_err()
     };
     let error = submit(&[1, toy::VOCAB_SIZE], greedy(None));
     assert_eq!(error.message, "token ids must be in 0..37, got 37 at position 1");

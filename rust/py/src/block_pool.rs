@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
+use pagurid_core::block_hash::{BlockHasher, CacheScope};
 use pagurid_core::block_pool::{self, BlockId, NULL_BLOCK};
 use pagurid_core::error::Error;
-use pagurid_core::prefix_cache::{BlockHasher, PrefixCache, Publication};
+use pagurid_core::prefix_cache::{PrefixCache, Publication};
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
@@ -37,7 +38,7 @@ impl BlockPool {
         for &block in block_ids {
             let claimed = claims.entry(block).or_insert(0);
             *claimed += 1;
-            let references = self.pool.references(block);
+            let references = self.pool.owners(block);
             if *claimed > references {
                 let message =
                     format!("block {block} has {references} owners, fewer than this call speaks for");
@@ -118,21 +119,23 @@ impl BlockPool {
     /// One owner less for each block of a sequence, in the sequence's order: its tail is evicted before its head.
     fn free(&mut self, block_ids: Vec<BlockId>) -> PyResult<()> {
         self.check_owned(&block_ids)?;
-        self.pool.free_sequence(&block_ids);
+        self.pool.release_sequence(&block_ids);
         Ok(())
     }
 
     /// Owners of a block.
     fn references(&self, block_id: BlockId) -> PyResult<u32> {
         self.check(&[block_id])?;
-        Ok(self.pool.references(block_id))
+        Ok(self.pool.owners(block_id))
     }
 
     /// The cached blocks of the longest known prefix of these tokens, with one more owner each.
     fn lookup(&mut self, token_ids: Vec<u32>) -> Vec<BlockId> {
         let mut blocks = Vec::new();
         if let Some(hasher) = &self.hasher {
-            self.pool.find_prefix(&hasher.chain(&token_ids), &token_ids, &mut blocks);
+            let scope = CacheScope::default();
+            let hashes = hasher.chain(&scope, &token_ids);
+            self.pool.find_prefix(&hashes, &scope, &token_ids, &mut blocks);
             for &block in &blocks {
                 self.pool.share(block);
             }
@@ -147,24 +150,25 @@ impl BlockPool {
     fn publish(&mut self, mut block_ids: Vec<BlockId>, token_ids: Vec<u32>) -> PyResult<Vec<BlockId>> {
         self.check_owned(&block_ids)?;
         let (Some(hasher), block_size) = (&self.hasher, self.pool.block_size()) else { return Ok(block_ids) };
-        let hashes = hasher.chain(&token_ids);
+        let scope = CacheScope::default();
+        let hashes = hasher.chain(&scope, &token_ids);
         let mut parent = NULL_BLOCK;
         for ((block, hash), tokens) in
             block_ids.iter_mut().zip(hashes).zip(token_ids.chunks_exact(block_size))
         {
             let cache = self.pool.prefix_cache().expect("there is a hasher only with a cache");
             if cache.is_published(*block) {
-                if cache.find(hash, parent, tokens) != Some(*block) {
+                if cache.find(hash, &scope, parent, tokens) != Some(*block) {
                     let message =
                         format!("block {block} is published with other tokens or after another block");
                     return Err(to_python(&Error::invalid("block_ids", message)));
                 }
             } else {
-                match self.pool.publish(*block, parent, hash, tokens) {
+                match self.pool.publish(*block, hash, &scope, parent, tokens) {
                     Publication::Published => {}
                     Publication::Duplicate(other) => {
                         self.pool.share(other);
-                        self.pool.free(*block);
+                        self.pool.release(*block);
                         *block = other;
                     }
                     Publication::Refused => break,

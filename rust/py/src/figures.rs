@@ -69,6 +69,11 @@ impl RequestMetrics {
     fn preemptions(&self) -> u32 {
         self.0.preemptions
     }
+    /// tokens that had to be computed again after a preemption
+    #[getter]
+    fn recomputed_tokens(&self) -> u32 {
+        self.0.recomputed_tokens
+    }
     #[getter]
     fn kv_cache_peak_bytes(&self) -> u64 {
         self.0.kv_cache_peak_bytes
@@ -107,6 +112,11 @@ impl RequestProgress {
     #[getter]
     fn position(&self) -> Option<u32> {
         self.0.position
+    }
+    /// how long it will probably wait until it runs; None unless it waits, or while there is no experience yet
+    #[getter]
+    fn wait_ms_estimate(&self) -> Option<u32> {
+        self.0.wait_ms_estimate
     }
     #[getter]
     fn prefill_done_tokens(&self) -> u32 {
@@ -194,6 +204,11 @@ impl SchedulerStats {
     #[getter]
     fn preemptions(&self) -> u64 {
         self.0.counters.preemptions
+    }
+    /// tokens that had to be computed again after that
+    #[getter]
+    fn recomputed_tokens(&self) -> u64 {
+        self.0.counters.recomputed_tokens
     }
     #[getter]
     fn requests_finished(&self) -> HashMap<&'static str, u64> {

@@ -19,6 +19,7 @@ mod text;
 mod _core {
     use pagurid_core::output::FinishReason;
     use pagurid_core::progress::RequestState;
+    use pagurid_core::scheduler::policy::SchedulingPolicy;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
@@ -48,6 +49,7 @@ mod _core {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         add_literals(module, "FinishReason", &FinishReason::ALL.map(FinishReason::wire))?;
         add_literals(module, "RequestState", &RequestState::ALL.map(RequestState::wire))?;
+        add_literals(module, "SchedulingPolicy", &SchedulingPolicy::ALL.map(SchedulingPolicy::name))?;
         // The stub says what is public.
         module.delattr("__all__")
     }

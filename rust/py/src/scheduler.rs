@@ -1,17 +1,20 @@
 //! `_core.Scheduler`.
 //!
-//! Owns: which half of the core a call goes to. The engine thread's half is checked out for the time of a call and
-//! put back after it, so a second thread gets an error instead of a data race, and nobody ever waits.
+//! Owns: which part of the core a call goes to. The engine thread's part and the consumer's are checked out for the time
+//! of a call and put back after it, so a second thread gets an error instead of a data race, and nobody ever waits.
 //! Must not know: policies.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam_utils::atomic::AtomicCell;
 use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pagurid_core::error::{Error, Result};
 use pagurid_core::intake::Intake;
+use pagurid_core::outputs::Outputs;
+use pagurid_core::request::RequestOptions;
 use pagurid_core::scheduler;
+use pagurid_lockfree::Mailbox;
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
@@ -31,8 +34,12 @@ use crate::text::Vocabulary;
 pub struct Scheduler {
     config: Py<SchedulerConfig>,
     intake: Arc<Intake>,
-    engine: AtomicCell<Option<Box<scheduler::Scheduler>>>,
-    step_plan: Py<StepPlan>,
+    engine: Mailbox<scheduler::Scheduler>,
+    outputs: Mailbox<Outputs>,
+    /// One, or two if steps overlap.
+    step_plans: Vec<Py<StepPlan>>,
+    /// Which of them the last `plan` filled.
+    newest_plan: AtomicUsize,
 }
 
 /// Calls that touch fewer sequences than this take some tens of microseconds: they keep the GIL. Giving it up
@@ -48,6 +55,11 @@ fn detach_if<T: Send>(py: Python<'_>, is_long: bool, call: impl FnOnce() -> T + 
 }
 
 impl Scheduler {
+    fn newest(&self) -> &Py<StepPlan> {
+        // Relaxed: written and read on the engine thread; others get a glance.
+        &self.step_plans[self.newest_plan.load(Ordering::Relaxed)]
+    }
+
     fn with_engine<T: Send>(
         &self,
         py: Python<'_>,
@@ -55,17 +67,26 @@ impl Scheduler {
         call: impl FnOnce(&mut scheduler::Scheduler) -> Result<T> + Send,
     ) -> PyResult<T> {
         detach_if(py, is_long, || {
-            let mut engine = self.engine.take().ok_or_else(|| {
-                Error::internal(
-                    "the engine thread's half of the scheduler is in use by another thread, or has panicked",
-                )
-            })?;
+            let mut engine = self.engine.take().ok_or_else(|| in_use("engine thread"))?;
             let result = call(&mut engine);
-            self.engine.store(Some(engine));
+            self.engine.store(engine);
             result
         })
         .map_err(|error| to_python(&error))
     }
+
+    fn with_outputs<T>(&self, call: impl FnOnce(&mut Outputs) -> T) -> PyResult<T> {
+        let mut outputs = self.outputs.take().ok_or_else(|| to_python(&in_use("consumer")))?;
+        let result = call(&mut outputs);
+        self.outputs.store(outputs);
+        Ok(result)
+    }
+}
+
+fn in_use(owner: &str) -> Error {
+    Error::internal(format!(
+        "the {owner}'s part of the scheduler is in use by another thread, or has panicked"
+    ))
 }
 
 /// Any Python integers; what lies outside u32 is left for `submit` to refuse with its position.
@@ -103,10 +124,22 @@ impl Scheduler {
         vocabulary: Option<PyRef<'_, Vocabulary>>,
     ) -> PyResult<Self> {
         let vocabulary = vocabulary.map(|vocabulary| vocabulary.inner());
-        let (engine, intake) = scheduler::Scheduler::new(config.get().0.clone(), vocabulary)
+        let (engine, intake, outputs) = scheduler::Scheduler::new(config.get().0.clone(), vocabulary)
             .map_err(|error| to_python(&error))?;
-        let step_plan = Py::new(py, StepPlan::new(engine.step_plan().buffers().clone()))?;
-        Ok(Self { config, intake, engine: AtomicCell::new(Some(Box::new(engine))), step_plan })
+        let views = engine.step_plans().map(|plan| Py::new(py, StepPlan::new(plan.buffers().clone())));
+        let step_plans = views.collect::<PyResult<Vec<_>>>()?;
+        let newest_plan = AtomicUsize::new(step_plans.len() - 1);
+        let scheduler = Self {
+            config,
+            intake,
+            engine: Mailbox::default(),
+            outputs: Mailbox::default(),
+            step_plans,
+            newest_plan,
+        };
+        scheduler.engine.store(Box::new(engine));
+        scheduler.outputs.store(Box::new(outputs));
+        Ok(scheduler)
     }
 
     #[getter]
@@ -114,27 +147,40 @@ impl Scheduler {
         self.config.clone_ref(py)
     }
 
+    /// What the last `plan()` that returned True has filled.
     #[getter]
     fn step_plan(&self, py: Python<'_>) -> Py<StepPlan> {
-        self.step_plan.clone_ref(py)
+        self.newest().clone_ref(py)
     }
 
-    /// Validates every limit and queues the request; returns its id. `age_ms`: how long ago it arrived at the door.
+    /// Validates every limit and queues the request; returns its id.
     ///
+    /// `priority`: smaller is served first, under the priority policy. `tenant`: who pays, under the fair policy.
+    /// `cache_salt`: prefixes are shared only with requests of the same salt. `age_ms`: how long ago it arrived at the door.
     /// Raises `InvalidRequest`, `ContextLengthExceeded`, `QueueFull`, `Overloaded`.
-    #[pyo3(signature = (prompt_token_ids, params, *, age_ms = 0.0))]
+    #[pyo3(signature = (prompt_token_ids, params, *, priority = 0, tenant = None, cache_salt = None, age_ms = 0.0))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments, each with a name
     fn submit(
         &self,
         py: Python<'_>,
         prompt_token_ids: &Bound<'_, PyAny>,
         params: &SamplingParams,
+        priority: i32,
+        tenant: Option<&str>,
+        cache_salt: Option<&str>,
         age_ms: f64,
     ) -> PyResult<u64> {
-        let age = seconds("age_ms", age_ms / 1e3)?;
+        let options = RequestOptions {
+            priority,
+            tenant: tenant.map(Arc::from),
+            cache_salt: cache_salt.map(Arc::from),
+            age: seconds("age_ms", age_ms / 1e3)?,
+        };
         let prompt = token_ids(prompt_token_ids)?;
         let params = params.inner();
         let is_long = prompt.len() > SHORT_PROMPT_TOKENS;
-        detach_if(py, is_long, || self.intake.submit(prompt, params, age)).map_err(|error| to_python(&error))
+        detach_if(py, is_long, || self.intake.submit(prompt, params, options))
+            .map_err(|error| to_python(&error))
     }
 
     /// The most completion tokens a sequence of such a request can get (`max_tokens`, or what is left).
@@ -149,7 +195,10 @@ impl Scheduler {
 
     /// Cancels the request if it is unfinished and drops all that it has given or will give.
     fn release(&self, request_id: u64) {
-        self.intake.release(request_id);
+        // If the consumer is at work right now, it will find the mark.
+        if self.with_outputs(|outputs| outputs.release(request_id)).is_err() {
+            self.intake.release(request_id);
+        }
     }
 
     fn progress(&self, request_id: u64) -> Option<RequestProgress> {
@@ -180,7 +229,13 @@ impl Scheduler {
     /// True if there is a step to run.
     fn plan(&self, py: Python<'_>) -> PyResult<bool> {
         let is_long = self.intake.num_sequences_at_most() > SHORT_CALL_SEQUENCES;
-        self.with_engine(py, is_long, scheduler::Scheduler::plan)
+        self.with_engine(py, is_long, |engine| {
+            let is_step = engine.plan()?;
+            let newest = engine.step_plan().buffers();
+            let at = self.step_plans.iter().position(|plan| plan.get().shows(newest));
+            self.newest_plan.store(at.unwrap_or_default(), Ordering::Relaxed);
+            Ok(is_step)
+        })
     }
 
     /// `[num_logits_rows, vocab_size]` → the plan's sampled tokens
@@ -198,7 +253,7 @@ impl Scheduler {
     fn commit(&self, py: Python<'_>, sampled_token_ids: Option<PyReadonlyArray1<'_, i32>>) -> PyResult<()> {
         let tokens: Option<Vec<u32>> =
             sampled_token_ids.map(|ids| ids.as_array().iter().map(|&id| id as u32).collect());
-        let is_long = self.step_plan.get().num_sequences() > SHORT_CALL_SEQUENCES;
+        let is_long = self.newest().get().num_sequences() > SHORT_CALL_SEQUENCES;
         self.with_engine(py, is_long, |engine| engine.commit(tokens.as_deref()))
     }
 
@@ -220,13 +275,13 @@ impl Scheduler {
     }
 
     /// Requests with something to take, each once.
-    fn take_ready(&self) -> Vec<u64> {
-        self.intake.take_ready()
+    fn take_ready(&self) -> PyResult<Vec<u64>> {
+        self.with_outputs(Outputs::take_ready)
     }
 
     /// All that is new, one delta per sequence at most.
     fn take_output(&self, py: Python<'_>, request_id: u64) -> PyResult<Vec<OutputDelta>> {
-        match self.intake.take_output(request_id) {
+        match self.with_outputs(|outputs| outputs.take_output(request_id))? {
             Some(pending) => into_deltas(py, request_id, *pending),
             None => Ok(Vec::new()),
         }

@@ -24,6 +24,11 @@ impl StepPlan {
     pub fn new(buffers: Arc<StepBuffers>) -> Self {
         Self { buffers }
     }
+
+    /// Whether these are its views.
+    pub fn shows(&self, buffers: &Arc<StepBuffers>) -> bool {
+        Arc::ptr_eq(&self.buffers, buffers)
+    }
 }
 
 fn view_i32<'py>(owner: &Bound<'py, StepPlan>, buffer: &[AtomicI32]) -> Bound<'py, PyArray1<i32>> {
@@ -32,6 +37,19 @@ fn view_i32<'py>(owner: &Bound<'py, StepPlan>, buffer: &[AtomicI32]) -> Bound<'p
     unsafe {
         let view = ArrayView1::from_shape_ptr(buffer.len(), buffer.as_ptr().cast::<i32>());
         PyArray1::borrow_from_array(&view, owner.clone().into_any())
+    }
+}
+
+fn view_rows<'py>(
+    owner: &Bound<'py, StepPlan>,
+    buffer: &[AtomicI32],
+    columns: usize,
+) -> Bound<'py, PyArray2<i32>> {
+    let rows = buffer.len() / columns;
+    // SAFETY: as in `view_i32`; rows × columns is the buffer's length at most.
+    unsafe {
+        let view = ArrayView2::from_shape_ptr((rows, columns), buffer.as_ptr().cast::<i32>());
+        PyArray2::borrow_from_array(&view, owner.clone().into_any())
     }
 }
 
@@ -60,7 +78,7 @@ impl StepPlan {
         self.buffers.num_logits_rows.load(Ordering::Acquire)
     }
 
-    /// `[max_num_batched_tokens]`
+    /// `[max_num_batched_tokens]`; −1 − r: the token that logits row r of the step before this one will give
     #[getter]
     fn token_ids<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i32>> {
         view_i32(slf, &slf.get().buffers.token_ids)
@@ -94,17 +112,21 @@ impl StepPlan {
     #[getter]
     fn block_tables<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray2<i32>> {
         let buffers = &slf.get().buffers;
-        let columns = buffers.max_blocks_per_sequence;
-        let rows = buffers.block_tables.len() / columns;
-        // SAFETY: as in `view_i32`; rows × columns is the buffer's length.
-        unsafe {
-            let view =
-                ArrayView2::from_shape_ptr((rows, columns), buffers.block_tables.as_ptr().cast::<i32>());
-            PyArray2::borrow_from_array(&view, slf.clone().into_any())
-        }
+        view_rows(slf, &buffers.block_tables, buffers.max_blocks_per_sequence)
     }
 
-    /// `[max_num_seqs]`: rows whose logits are needed, ascending
+    #[getter]
+    fn num_block_copies(&self) -> usize {
+        self.buffers.num_block_copies.load(Ordering::Acquire)
+    }
+
+    /// `[max_num_seqs, 2]`: (from, to), blocks to copy before the step runs; read all before writing any
+    #[getter]
+    fn block_copies<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray2<i32>> {
+        view_rows(slf, &slf.get().buffers.block_copies, 2)
+    }
+
+    /// `[max_num_seqs]`: rows whose logits are needed, ascending; one that several sequences choose from is repeated
     #[getter]
     fn logits_rows<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyArray1<i32>> {
         view_i32(slf, &slf.get().buffers.logits_rows)

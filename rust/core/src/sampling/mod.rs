@@ -94,8 +94,18 @@ impl SequenceSampler {
         filters::draw(&self.params, logits, uniform, scratch)
     }
 
+    /// What it chooses by.
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    /// Whether `push` must be called for every token: only penalties need the counts.
+    pub fn counts_tokens(&self) -> bool {
+        penalties::has_penalties(&self.params)
+    }
+
     /// The answer has gained a token.
     pub fn push(&mut self, token: u32) {
-        self.counts.push(&self.params, token);
+        self.counts.push(token);
     }
 }

@@ -29,10 +29,8 @@ impl TokenCounts {
     }
 
     /// The answer has gained a token.
-    pub fn push(&mut self, params: &SamplingParams, token: u32) {
-        if has_penalties(params) {
-            *self.answer.entry(token).or_default() += 1;
-        }
+    pub fn push(&mut self, token: u32) {
+        *self.answer.entry(token).or_default() += 1;
     }
 }
 
@@ -40,7 +38,8 @@ fn is_off(value: f32, neutral: f32) -> bool {
     value.to_bits() == neutral.to_bits()
 }
 
-fn has_penalties(params: &SamplingParams) -> bool {
+/// Whether any penalty is on: only then are counts kept.
+pub fn has_penalties(params: &SamplingParams) -> bool {
     !(is_off(params.repetition_penalty, 1.0)
         && params.presence_penalty == 0.0
         && params.frequency_penalty == 0.0)
@@ -86,7 +85,9 @@ mod tests {
     fn adjusted(params: &SamplingParams, prompt: &[u32], answer: &[u32]) -> Vec<f32> {
         let mut counts = TokenCounts::new(params, prompt);
         for &token in answer {
-            counts.push(params, token);
+            if has_penalties(params) {
+                counts.push(token);
+            }
         }
         let mut logits = vec![2.0, -2.0, 1.0, 0.0];
         adjust(params, &counts, &mut logits);

@@ -2,6 +2,7 @@
 
 use crate::block_pool::check_size;
 use crate::error::{Error, Result};
+use crate::scheduler::policy::{PreemptionVictim, SchedulingPolicy};
 
 /// Sizes and limits of one scheduler. Make it with `validate`.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,20 @@ pub struct SchedulerConfig {
     pub eos_token_ids: Vec<u32>,
     /// Requests that may wait; one more is refused.
     pub max_queued_requests: usize,
+    /// Who is served first.
+    pub scheduling_policy: SchedulingPolicy,
+    /// Under the priority policy: so long a wait makes up for one level.
+    pub priority_ageing_ms: f64,
+    /// Prompts are computed in chunks small enough that a step with running answers takes about so long.
+    pub step_time_target_ms: Option<f64>,
+    /// A request that would probably wait longer is refused.
+    pub max_queue_wait_ms: Option<f64>,
+    /// Who gives blocks back when they run out.
+    pub preemption_victim: PreemptionVictim,
+    /// Whether a step may be planned while another is open.
+    pub overlap_steps: bool,
+    /// Whether tenants never share prefixes.
+    pub isolate_tenants: bool,
     /// Whether computed prefixes are kept and shared.
     pub enable_prefix_caching: bool,
     /// Width of the prefix cache's hashes; fewer than 128 only to force collisions in tests.
@@ -64,6 +79,16 @@ impl SchedulerConfig {
                 format!("eos_token_ids must be below vocab_size ({}), got {id}", self.vocab_size),
             ));
         }
+        let positive = |param: &'static str, value: Option<f64>| match value {
+            Some(value) if !(value.is_finite() && value > 0.0) => {
+                let message = format!("{param} must be a finite number > 0, got {value}");
+                Err(Error::invalid(param, message))
+            }
+            _ => Ok(()),
+        };
+        positive("priority_ageing_ms", Some(self.priority_ageing_ms))?;
+        positive("step_time_target_ms", self.step_time_target_ms)?;
+        positive("max_queue_wait_ms", self.max_queue_wait_ms)?;
         if let Some(cost) = self.cost_per_hour.filter(|cost| !(cost.is_finite() && *cost >= 0.0)) {
             let message = format!("cost_per_hour must be a finite number ≥ 0, got {cost}");
             return Err(Error::invalid("cost_per_hour", message));

@@ -1,12 +1,12 @@
 //! How sequences and requests end: once, whatever the reason, with everything given back.
 //!
 //! Owns: the last delta of a sequence, the figures of a request. Ending has two parts: `end_*` marks, at any moment;
-//! `finish_ending` takes out, when no step refers to the sequence any more.
+//! `finish_ending` takes out, when the call is done with its sequences. Open steps that still name one find it gone.
 
 use super::{Scheduler, SequenceKey};
 use crate::clock::Nanos;
-use crate::detokenizer::Detokenizer;
-use crate::output::{Finish, PendingOutput};
+use crate::output::{Finish, FinishReason};
+use crate::output_batch::SequenceEnd;
 use crate::request_table::{RequestId, slot_index};
 use crate::sequence::Phase;
 
@@ -15,7 +15,7 @@ impl Scheduler {
     pub(super) fn end_sequence(&mut self, key: SequenceKey, finish: Finish) {
         let sequence = &mut self.sequences[key];
         if sequence.finish.is_none() {
-            sequence.finish = Some(finish);
+            sequence.finish = Some(Box::new(finish));
             self.ending.push(key);
         }
     }
@@ -25,14 +25,11 @@ impl Scheduler {
         let slot = slot_index(id);
         let request = self.requests[slot].as_deref_mut().expect("the caller has seen an active request");
         let (started, n) = (request.num_started, request.params.n);
-        if started < n {
-            request.num_started = n;
-            self.num_held_back -= (n - started) as usize;
-            self.intake.table.put(id, |output| {
-                for index in started..n {
-                    output.delta(index).finish = Some(finish.clone());
-                }
-            });
+        request.num_started = n;
+        self.num_held_back -= (n - started) as usize;
+        for index in started..n {
+            let (text, finish) = (String::new(), finish.clone());
+            self.batch.ends.push(SequenceEnd { request: id, index, completion_tokens: 0, text, finish });
         }
         for at in 0..self.request(id).sequences.len() {
             let key = self.request(id).sequences[at];
@@ -53,43 +50,44 @@ impl Scheduler {
     }
 
     fn take_out(&mut self, key: SequenceKey, now: Nanos) {
+        self.publish_computed_blocks(key);
         let mut sequence = self.sequences.remove(key);
-        let id = sequence.request;
-        if sequence.phase == Phase::Waiting && self.waiting.remove(&(sequence.order, key)) {
-            self.waiting_changed = true;
+        let (id, tenant) = (sequence.request, sequence.tenant);
+        if sequence.phase == Phase::Waiting {
+            let lane = self.lane(tenant);
+            self.waiting_changed |= self.waiting.remove(lane, sequence.order, key);
+        } else {
+            self.tenants.stop_running(tenant);
         }
         let count = sequence.give_back_blocks(&mut self.pool);
-        let rest = sequence.detokenizer.as_mut().map(Detokenizer::finish).unwrap_or_default();
-        let finish = sequence.finish.take();
-        let reason = finish.as_ref().map(|finish| finish.reason);
-        let add = |output: &mut PendingOutput| {
-            let delta = output.delta(sequence.index);
-            delta.text.push_str(&rest);
-            delta.completion_tokens = sequence.output.len() as u32;
-            delta.finish = finish;
-        };
-        let request = self.request_mut(id);
+        let text = sequence.detokenizer.as_mut().map(|it| it.finish()).unwrap_or_default();
+        let finish = sequence.finish.take().expect("only marked ones are taken out");
+        let reason = finish.reason;
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+            let limit = sequence.ends.has_limit.then_some(sequence.ends.max_tokens as usize);
+            self.forecast.observe(sequence.output.len(), limit);
+        }
+        let completion_tokens = sequence.output.len() as u32;
+        let (index, finish) = (sequence.index, *finish);
+        self.batch.ends.push(SequenceEnd { request: id, index, completion_tokens, text, finish });
+        let request = self.requests[slot_index(id)].as_mut().expect("a live sequence's request is active");
         request.record.lose_blocks(count);
+        request.record.add_sequence(completion_tokens, &sequence.times, &self.commits);
         request.sequences.retain(|&other| other != key);
-        let is_last = request.sequences.is_empty() && request.num_started == request.params.n;
-        if !is_last {
-            self.intake.table.put(id, add);
+        if !request.sequences.is_empty() || request.num_started < request.params.n {
             return;
         }
         let mut request = self.requests[slot_index(id)].take().expect("just seen");
         if request.record.first_scheduled.is_none() {
             self.intake.submissions.leave();
         }
+        self.tenants.leave(tenant);
         let (bytes, price) = (self.config.kv_bytes_per_block, self.config.cost_per_hour);
         let metrics = request.record.finish(now, bytes, price);
-        if let Some(reason) = reason {
-            self.counters.requests_finished[reason as usize] += 1;
-        }
+        self.counters.requests_finished[reason as usize] += 1;
         // Before the last output is shown: whoever has seen it finds the request ended.
         self.intake.request_ended();
-        self.intake.table.finish(id, |output| {
-            add(output);
-            output.metrics = Some(Box::new(metrics));
-        });
+        self.intake.table.finish(id);
+        self.batch.over.push((id, Box::new(metrics)));
     }
 }

@@ -9,25 +9,30 @@ impl Scheduler {
     pub fn check_invariants(&self, idle: bool) -> Result<()> {
         let fail = |message: String| Err(Error::internal(message));
         let mut owners = vec![0; self.config.num_blocks];
-        for (key, sequence) in &self.sequences {
+        for (key, sequence) in self.sequences.iter() {
             let place = (sequence.order, key);
             let runs = self.running.binary_search(&place).is_ok();
-            let waits = self.waiting.contains(&place);
+            let waits = self.waiting.contains(self.lane(sequence.tenant), sequence.order, key);
             if runs == waits || runs == (sequence.phase == Phase::Waiting) {
                 return fail(format!("sequence {key} must run or wait: runs {runs}, waits {waits}"));
             }
             if waits && !sequence.blocks.is_empty() {
                 return fail(format!("sequence {key} waits but holds {} blocks", sequence.blocks.len()));
             }
+            let (computed, planned) = (sequence.computed_tokens, sequence.planned_tokens);
+            let open = !self.steps.is_empty();
+            if computed > planned || (!open && (computed != planned || sequence.pending_tokens != 0)) {
+                let pending = sequence.pending_tokens;
+                return fail(format!(
+                    "sequence {key}: {computed} tokens computed, {planned} planned, {pending} pending, step open {open}"
+                ));
+            }
             if sequence.remaining_tokens() == 0 {
                 return fail(format!("sequence {key} lives but has nothing left to compute"));
             }
-            if sequence.blocks.len() * self.config.block_size < sequence.computed_tokens {
+            if sequence.blocks.len() * self.config.block_size < planned {
                 let blocks = sequence.blocks.len();
-                return fail(format!(
-                    "sequence {key}: {} tokens in {blocks} blocks",
-                    sequence.computed_tokens
-                ));
+                return fail(format!("sequence {key}: {planned} tokens in {blocks} blocks"));
             }
             for &block in &sequence.blocks {
                 owners[block as usize] += 1;
@@ -62,13 +67,16 @@ impl Scheduler {
                 ));
             }
         }
+        if !self.running.is_sorted() {
+            return fail("running is not in the order of service".to_owned());
+        }
         self.pool.check_invariants(Some(&owners))?;
         if idle {
             let (running, waiting) = (self.running.len(), self.waiting.len() + self.intake.submissions.len());
-            if running + waiting + self.num_held_back > 0 || self.step.is_open {
+            if running + waiting + self.num_held_back > 0 || !self.steps.is_empty() {
                 return fail(format!(
-                    "not idle: {running} running, {waiting} waiting, step open {}",
-                    self.step.is_open
+                    "not idle: {running} running, {waiting} waiting, {} steps open",
+                    self.steps.len()
                 ));
             }
             if self.pool.num_used_blocks() > 0 || self.requests.iter().any(Option::is_some) {

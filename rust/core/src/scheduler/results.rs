@@ -1,145 +1,218 @@
 //! `sample`, `commit`, `abort_step`: what a step's results do to its sequences.
 //!
-//! Owns: the end of a step. Invariants: blocks are published only after the step that filled them succeeded; results
-//! of sequences that ended meanwhile are dropped; the step's time is shared among its requests by their tokens, to
-//! the last nanosecond.
+//! Owns: the end of the oldest open step. Invariants: blocks are published only after the step that filled them
+//! succeeded; results that come too late, for sequences that ended or were preempted meanwhile, are dropped; the step's
+//! time is shared among its requests by their tokens, to the last nanosecond.
 
 use rayon::prelude::*;
 
+use super::policy::SchedulingPolicy;
 use super::{OpenStep, Planned, Scheduler, SequenceKey};
 use crate::clock::Nanos;
 use crate::error::{Error, Result};
 use crate::output::{Finish, FinishReason, StopReason, TokenLogprobs};
+use crate::output_batch::TokenRecord;
 use crate::progress::RequestState;
 use crate::sampling::Sampled;
 use crate::sequence::Phase;
+use crate::token_times::CommitNumber;
+
+/// So many sequences ahead of the one that is looked at are fetched.
+pub(super) const FETCH_AHEAD: usize = 16;
 
 /// From this many numbers on, waking the other cores costs less than it saves.
 const PARALLEL_LOGITS: usize = 1 << 16;
 
+/// After so many commits, those that no living sequence has a token of are forgotten.
+const MANY_COMMITS: usize = 1 << 14;
+
+/// A step's time, dealt out by rows so that the parts add up to the last nanosecond.
+struct TimeShares {
+    per_row: Nanos,
+    /// So many rows get one more.
+    longer: Nanos,
+}
+
+impl TimeShares {
+    fn new(time: Nanos, num_rows: usize) -> Self {
+        let num_rows = num_rows as Nanos;
+        Self { per_row: time / num_rows, longer: time % num_rows }
+    }
+
+    #[inline]
+    fn take(&mut self, num_rows: u32) -> Nanos {
+        let num_rows = Nanos::from(num_rows);
+        let longer = self.longer.min(num_rows);
+        self.longer -= longer;
+        self.per_row * num_rows + longer
+    }
+}
+
 impl Scheduler {
-    /// Chooses a token for each logits row of the open step; `logits` is `[num_logits_rows, vocab_size]`.
+    fn open_step(&mut self, call: &str) -> Result<&mut OpenStep> {
+        let message = || Error::internal(format!("{call} needs a plan that returned True"));
+        self.steps.front_mut().ok_or_else(message)
+    }
+
+    /// Chooses a token for each logits row of the oldest open step; `logits` is `[num_logits_rows, vocab_size]`.
     pub fn sample(&mut self, logits: &[f32], shape: (usize, usize)) -> Result<()> {
-        self.require_open_step("sample()")?;
-        let (rows, vocab_size) = (self.plan.num_logits_rows(), self.config.vocab_size);
-        if shape != (rows, vocab_size) {
-            let message =
-                format!("sample() needs logits [{rows}, {vocab_size}], got [{}, {}]", shape.0, shape.1);
+        let vocab_size = self.config.vocab_size;
+        let step = self.open_step("sample()")?;
+        let planned: Vec<_> = step.planned.iter().copied().filter(|planned| planned.needs_logits).collect();
+        if shape != (planned.len(), vocab_size) {
+            let message = format!(
+                "sample() needs logits [{}, {vocab_size}], got [{}, {}]",
+                planned.len(),
+                shape.0,
+                shape.1
+            );
             return Err(Error::internal(message));
         }
-        let OpenStep { planned, sampled, rows: keys, .. } = &mut self.step;
-        keys.clear();
-        keys.extend(planned.iter().filter(|planned| planned.needs_logits).map(|planned| planned.key));
+        let mut sampled = std::mem::take(&mut step.sampled);
         let sequences = &self.sequences;
-        let choose = |(&key, row): (&SequenceKey, &[f32])| {
-            let sequence = &sequences[key];
-            sequence.sampler.sample(row, sequence.output.len())
+        let choose = |(planned, row): (&Planned, &[f32])| match sequences.get(planned.key) {
+            Some(sequence) if sequence.incarnation == planned.incarnation => {
+                sequence.sampler.sample(row, sequence.output.len())
+            }
+            _ => Sampled { token: None, logprobs: None },
         };
-        if keys.len() > 1 && logits.len() >= PARALLEL_LOGITS {
+        if planned.len() > 1 && logits.len() >= PARALLEL_LOGITS {
             // A row's token is a function of the row and its sequence alone, so the order doesn't matter.
-            let rows = keys.par_iter().zip_eq(logits.par_chunks_exact(vocab_size));
-            rows.map(choose).collect_into_vec(sampled);
+            let rows = planned.par_iter().zip_eq(logits.par_chunks_exact(vocab_size));
+            rows.map(choose).collect_into_vec(&mut sampled);
         } else {
             sampled.clear();
-            sampled.extend(keys.iter().zip(logits.chunks_exact(vocab_size)).map(choose));
+            sampled.extend(planned.iter().zip(logits.chunks_exact(vocab_size)).map(choose));
         }
-        self.step.is_sampled = true;
+        let step = self.open_step("sample()")?;
+        (step.sampled, step.is_sampled) = (sampled, true);
         Ok(())
     }
 
-    /// Ends the step with the tokens of `sample`, or with these.
+    /// Ends the oldest open step with the tokens of `sample`, or with these.
     pub fn commit(&mut self, sampled: Option<&[u32]>) -> Result<()> {
-        self.require_open_step("commit()")?;
-        self.take_sampled(sampled)?;
+        self.check_tokens(sampled)?;
         let now = self.intake.now();
         self.drain_cancels();
-        let mut row = 0;
-        for at in 0..self.step.planned.len() {
-            let Planned { key, num_tokens, needs_logits } = self.step.planned[at];
+        let mut step = self.steps.pop_front().expect("checked above");
+        let elapsed = now.saturating_sub(step.started.max(self.last_commit));
+        self.commits.push(now);
+        let commit = self.commits.last();
+        let mut shares = TimeShares::new(elapsed, step.num_tokens);
+        let (mut attributed, mut row) = (0, 0);
+        for (at, planned) in step.planned.iter().enumerate() {
+            if let Some(ahead) = step.planned.get(at + FETCH_AHEAD) {
+                self.sequences.prefetch(ahead.key);
+            }
+            let &Planned { key, incarnation, num_tokens, num_rows, needs_logits } = planned;
             let result = needs_logits.then(|| {
                 row += 1;
-                let Sampled { token, logprobs } = &mut self.step.sampled[row - 1];
+                if let Some(tokens) = sampled {
+                    return (Some(tokens[row - 1]), None);
+                }
+                let Sampled { token, logprobs } = &mut step.sampled[row - 1];
                 (*token, logprobs.take())
             });
-            if self.sequences[key].finish.is_none() {
-                self.advance(key, num_tokens);
-                match result {
-                    Some((Some(token), logprobs)) => self.accept(key, token, logprobs, now),
-                    Some((None, _)) => self.end_without_token(key),
-                    None => {}
-                }
+            let share = shares.take(num_rows);
+            let Some(sequence) = self.sequences.get_mut(key).filter(|it| it.incarnation == incarnation)
+            else {
+                continue;
+            };
+            sequence.times.busy += share;
+            attributed += share;
+            if result.is_some() {
+                sequence.pending_tokens -= 1;
+            }
+            if sequence.finish.is_some() {
+                continue;
+            }
+            if matches!(result, Some((None, _))) {
+                // What the step computed for it is not to be trusted: it doesn't count as computed.
+                self.end_without_token(key);
+                continue;
+            }
+            sequence.computed_tokens += num_tokens as usize;
+            if sequence.phase != Phase::Decode {
+                self.advance_prefill(key);
+            }
+            if let Some((Some(token), logprobs)) = result {
+                self.accept(key, token, logprobs, commit);
             }
         }
         self.counters.steps += 1;
         self.counters.consecutive_failed_steps = 0;
-        self.close_step();
+        self.counters.attributed_busy_ns += attributed;
+        self.step_time.observe(step.num_tokens, elapsed);
+        self.close_step(step, elapsed, now);
         Ok(())
     }
 
-    /// Ends all requests that have a part in the open step with an error; publishes nothing of it.
+    /// Ends all requests that have a part in the oldest open step with an error; publishes nothing of it.
     pub fn abort_step(&mut self, message: &str) {
-        if !self.step.is_open {
-            return;
-        }
+        let Some(step) = self.steps.pop_front() else { return };
+        let now = self.intake.now();
+        let elapsed = now.saturating_sub(step.started.max(self.last_commit));
         let error = Some(message.to_owned());
         let finish = Finish { reason: FinishReason::Error, stop_reason: None, error };
         self.drain_cancels();
-        for at in 0..self.step.planned.len() {
-            let id = self.sequences[self.step.planned[at].key].request;
-            self.end_request(id, &finish);
+        let mut shares = TimeShares::new(elapsed, step.num_tokens);
+        for planned in &step.planned {
+            let share = shares.take(planned.num_rows);
+            let sequence = self.sequences.get_mut(planned.key);
+            if let Some(sequence) = sequence.filter(|it| it.incarnation == planned.incarnation) {
+                sequence.times.busy += share;
+                self.counters.attributed_busy_ns += share;
+                let id = sequence.request;
+                self.end_request(id, &finish);
+            }
         }
         self.counters.failed_steps += 1;
         self.counters.consecutive_failed_steps += 1;
-        self.close_step();
+        self.close_step(step, elapsed, now);
     }
 
-    fn take_sampled(&mut self, sampled: Option<&[u32]>) -> Result<()> {
-        let rows = self.plan.num_logits_rows();
+    fn check_tokens(&mut self, sampled: Option<&[u32]>) -> Result<()> {
+        let vocab_size = self.config.vocab_size;
+        let step = self.open_step("commit()")?;
         let Some(tokens) = sampled else {
-            if self.step.is_sampled {
+            if step.is_sampled {
                 return Ok(());
             }
             return Err(Error::internal("commit() without tokens needs sample() first"));
         };
+        let rows = step.num_logits_rows;
         if tokens.len() != rows {
             return Err(Error::internal(format!("commit() needs {rows} tokens, got {}", tokens.len())));
         }
-        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.config.vocab_size) {
-            let message =
-                format!("commit() needs tokens in 0..{}, got {}", self.config.vocab_size, token as i32);
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
+            let message = format!("commit() needs tokens in 0..{vocab_size}, got {}", token as i32);
             return Err(Error::internal(message));
         }
-        self.step.sampled.clear();
-        let given = tokens.iter().map(|&token| Sampled { token: Some(token), logprobs: None });
-        self.step.sampled.extend(given);
         Ok(())
     }
 
-    /// The step has computed `num_tokens` more of the sequence's known tokens.
-    fn advance(&mut self, key: SequenceKey, num_tokens: usize) {
+    /// Publishes the full blocks that the sequence has computed, so that others can hit them.
+    pub(super) fn publish_computed_blocks(&mut self, key: SequenceKey) {
         let sequence = &mut self.sequences[key];
-        sequence.computed_tokens += num_tokens;
         if let Some(hasher) = &self.hasher
-            && sequence.computed_tokens / self.config.block_size > sequence.published_blocks
             && sequence.publish_full_blocks(&mut self.pool, hasher, &mut self.token_scratch)
         {
-            self.next_table_version += 1;
-            sequence.table_version = self.next_table_version;
+            self.next_version += 1;
+            sequence.table_version = self.next_version;
         }
-        if sequence.phase == Phase::Decode {
-            return;
-        }
-        let (id, index, computed) = (sequence.request, sequence.index, sequence.computed_tokens);
-        let known = sequence.known_tokens();
-        let prompt_done = computed >= sequence.prompt.len();
-        let slot = self.intake.table.slot(id);
+    }
+
+    /// The step has computed a part of what a prefilling sequence knew.
+    fn advance_prefill(&mut self, key: SequenceKey) {
+        // Of answers only at their end: nobody else has the same one, as a rule.
+        self.publish_computed_blocks(key);
+        let sequence = &mut self.sequences[key];
+        let (computed, known) = (sequence.computed_tokens, sequence.known_tokens());
+        let slot = self.intake.table.slot(sequence.request);
         slot.set_prefill(computed, known);
         if computed == known {
             sequence.phase = Phase::Decode;
             slot.set_state(RequestState::Decode);
-        }
-        if index == 0 && prompt_done {
-            self.start_held_back(id);
         }
     }
 
@@ -151,80 +224,73 @@ impl Scheduler {
     }
 
     /// One more token of the answer.
-    fn accept(&mut self, key: SequenceKey, token: u32, logprobs: Option<TokenLogprobs>, now: Nanos) {
+    fn accept(
+        &mut self,
+        key: SequenceKey,
+        token: u32,
+        logprobs: Option<TokenLogprobs>,
+        commit: CommitNumber,
+    ) {
         let sequence = &mut self.sequences[key];
         sequence.output.push(token);
-        sequence.sampler.push(token);
-        let completion_tokens = sequence.output.len();
-        let slot = crate::request_table::slot_index(sequence.request);
-        let request = self.requests[slot].as_deref_mut().expect("a live sequence's request is active");
-        let record = &mut request.record;
-        record.completion_tokens += 1;
-        record.first_token.get_or_insert(now);
-        record.last_token = Some(now);
-        if let Some(last) = sequence.last_token.replace(now) {
-            record.inter_token_ms.push(((now - last) as f64 / 1e6) as f32);
+        sequence.last_token = token;
+        if sequence.counts_tokens {
+            sequence.sampler.push(token);
         }
+        let completion_tokens = sequence.output.len() as u32;
+        sequence.times.push(commit, completion_tokens == 1);
         self.counters.completion_tokens += 1;
+        if self.config.scheduling_policy == SchedulingPolicy::Fair {
+            self.tenants.charge_answer_token(sequence.tenant);
+        }
 
-        let params = &*request.params;
-        let may_stop = completion_tokens >= params.min_tokens as usize;
-        let is_eos = may_stop && !params.ignore_eos && self.eos_token_ids.contains(&token);
-        let is_stop_token = may_stop && params.stop_token_ids.contains(&token);
-        let mut finish = None;
-        let mut text = "";
-        if is_stop_token {
+        let ends = &sequence.ends;
+        let may_stop = completion_tokens >= ends.min_tokens;
+        let text_start = self.batch.text.len();
+        let mut finish: Option<Finish> = None;
+        if may_stop && ends.at_stop_tokens && sequence.sampler.params().stop_token_ids.contains(&token) {
             finish =
                 Some(Finish { stop_reason: Some(StopReason::Token(token)), ..FinishReason::Stop.into() });
-        } else if is_eos {
+        } else if may_stop && ends.at_eos && self.eos_token_ids.contains(&token) {
             finish = Some(FinishReason::Stop.into());
         } else if let Some(detokenizer) = &mut sequence.detokenizer {
             detokenizer.push(token);
-            text = detokenizer.text();
+            self.batch.text.push_str(detokenizer.text());
             if let Some(stop) = detokenizer.stopped_by() {
                 let stop_reason = Some(StopReason::Text(stop.to_owned()));
                 finish = Some(Finish { stop_reason, ..FinishReason::Stop.into() });
             }
         }
-        if finish.is_none() && completion_tokens >= sequence.max_tokens {
+        if finish.is_none() && completion_tokens >= ends.max_tokens {
             finish = Some(FinishReason::Length.into());
         }
-        let index = sequence.index;
-        self.intake.table.put(sequence.request, |output| {
-            let delta = output.delta(index);
-            delta.text.push_str(text);
-            delta.token_ids.push(token);
-            delta.completion_tokens = completion_tokens as u32;
-            if let Some(logprobs) = logprobs {
-                delta.logprobs.get_or_insert_default().push(logprobs);
-            }
-        });
+        let text_bytes = self.batch.text.len() - text_start;
+        let (id, index, has_logprobs) = (sequence.request, sequence.index, logprobs.is_some());
+        let record = TokenRecord::new(id, index, token, completion_tokens, text_bytes, has_logprobs);
+        self.batch.tokens.push(record);
+        self.batch.logprobs.extend(logprobs);
         if let Some(finish) = finish {
             self.end_sequence(key, finish);
         }
     }
 
-    /// Shares the step's time among its requests, then lets those go that ended.
-    fn close_step(&mut self) {
-        self.step.is_open = false;
-        let end = self.intake.now();
-        let elapsed = end - self.step.started;
-        let total = self.plan.num_tokens() as u64;
-        let (mut tokens, mut given) = (0, 0);
-        for at in 0..self.step.planned.len() {
-            let Planned { key, num_tokens, .. } = self.step.planned[at];
-            tokens += num_tokens as u64;
-            // Cumulative, so that roundings don't add up.
-            let share = elapsed * tokens / total - given;
-            given += share;
-            let id = self.sequences[key].request;
-            self.request_mut(id).record.busy += share;
-        }
+    fn close_step(&mut self, step: OpenStep, elapsed: Nanos, now: Nanos) {
         self.counters.busy_ns += elapsed;
-        self.counters.attributed_busy_ns += given;
-        self.counters.last_step_tokens = total;
+        self.counters.last_step_tokens = step.num_tokens as u64;
         self.counters.last_step_ns = elapsed;
-        self.finish_ending(end);
+        self.last_commit = now;
+        self.spare_step = step;
+        self.finish_ending(now);
+        if self.commits.len() > MANY_COMMITS && self.commits.last().is_multiple_of(MANY_COMMITS as u64) {
+            let firsts = self.sequences.iter().filter_map(|(_, sequence)| sequence.times.first_commit());
+            self.commits.forget_before(firsts.min().unwrap_or(self.commits.last()));
+        }
+        self.send_outputs();
         self.publish_counters();
+    }
+
+    /// Shows what the call has given to the consumer, all at once.
+    pub(super) fn send_outputs(&mut self) {
+        self.intake.outputs.send(&mut self.batch);
     }
 }

@@ -1,27 +1,29 @@
-//! A toy language model over the step plan, for tests of the scheduler.
-//!
-//! Its "KV cache" holds, for every slot, a hash of all tokens up to that position, read through the block table and
-//! extended token by token; the next token is a function of that hash. So a wrong slot, block, position, chunk or
-//! shared block changes the text, and the right text is known without any scheduler.
+//! The toy model of the simulation behind a scheduler, step by step, for tests of single behaviours.
 
 #![allow(dead_code)] // each test binary uses its part
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-
+use pagurid_core::clock::Clock;
 use pagurid_core::intake::Intake;
 use pagurid_core::metrics::RequestMetrics;
 use pagurid_core::output::{FinishReason, SequenceDelta};
+use pagurid_core::outputs::Outputs;
+use pagurid_core::request::RequestOptions;
 use pagurid_core::request_table::RequestId;
 use pagurid_core::sampling_params::SamplingParams;
 use pagurid_core::scheduler::Scheduler;
 use pagurid_core::scheduler::config::SchedulerConfig;
+use pagurid_core::scheduler::policy::{PreemptionVictim, SchedulingPolicy};
+pub use toy_model::VOCAB_SIZE;
+use toy_model::{Ends, ToyModel};
+#[path = "../../examples/simulate/simulation/toy_model.rs"]
+mod toy_model;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Ends an answer.
 pub const EOS: u32 = 0;
-pub const VOCAB_SIZE: u32 = 37;
 
 pub fn config() -> SchedulerConfig {
     SchedulerConfig {
@@ -33,6 +35,13 @@ pub fn config() -> SchedulerConfig {
         vocab_size: VOCAB_SIZE as usize,
         eos_token_ids: vec![EOS],
         max_queued_requests: 64,
+        scheduling_policy: SchedulingPolicy::Fcfs,
+        priority_ageing_ms: 1000.0,
+        step_time_target_ms: None,
+        max_queue_wait_ms: None,
+        preemption_victim: PreemptionVictim::LeastWaste,
+        overlap_steps: false,
+        isolate_tenants: false,
         enable_prefix_caching: true,
         prefix_hash_bits: 128,
         kv_bytes_per_block: 100,
@@ -53,31 +62,10 @@ pub fn forever(max_tokens: u32) -> SamplingParams {
     SamplingParams { ignore_eos: true, ..greedy(Some(max_tokens)) }
 }
 
-fn extend(prefix: u64, token: u32) -> u64 {
-    (prefix ^ u64::from(token).wrapping_add(0x9E37_79B9_7F4A_7C15))
-        .wrapping_mul(0xD6E8_FEB8_6659_FD93)
-        .rotate_left(23)
-}
-
-fn next_token(prefix: u64) -> u32 {
-    // End-of-sequence is a rare token.
-    let token = (prefix >> 17) as u32 % (4 * VOCAB_SIZE);
-    if token == EOS { EOS } else { 1 + token % (VOCAB_SIZE - 1) }
-}
-
 /// The one right answer, and why it ends.
 pub fn answer(prompt: &[u32], max_tokens: usize) -> (Vec<u32>, FinishReason) {
-    let mut prefix = prompt.iter().fold(0, |prefix, &token| extend(prefix, token));
-    let mut tokens = Vec::new();
-    while tokens.len() < max_tokens {
-        let token = next_token(prefix);
-        tokens.push(token);
-        if token == EOS {
-            return (tokens, FinishReason::Stop);
-        }
-        prefix = extend(prefix, token);
-    }
-    (tokens, FinishReason::Length)
+    let answer = toy_model::answer(prompt, &Ends { max_tokens, eos_token_ids: &[EOS], ..Ends::default() });
+    (answer.tokens, answer.reason)
 }
 
 /// All that one sequence has given so far.
@@ -92,77 +80,84 @@ pub struct Answer {
 pub struct Toy {
     pub scheduler: Scheduler,
     pub intake: Arc<Intake>,
-    kv: Vec<u64>,
+    pub outputs: Outputs,
+    pub clock: Clock,
+    model: ToyModel,
     pub answers: HashMap<(RequestId, u32), Answer>,
     pub metrics: HashMap<RequestId, RequestMetrics>,
     /// Tokens of each sequence of the last step, decodes and chunks alike.
     pub last_chunks: Vec<usize>,
+    launched: VecDeque<Vec<u32>>,
 }
 
 impl Toy {
     pub fn new(config: SchedulerConfig) -> Self {
-        let slots = config.num_blocks * config.block_size;
-        let (scheduler, intake) = Scheduler::new(config, None).unwrap();
+        let model = ToyModel::new(&config, None);
+        let clock = Clock::manual();
+        let (scheduler, intake, outputs) =
+            Scheduler::reproducible(config, None, clock.clone(), [1, 2]).unwrap();
         Self {
             scheduler,
             intake,
-            kv: vec![0; slots],
+            outputs,
+            clock,
+            model,
             answers: HashMap::new(),
             metrics: HashMap::new(),
             last_chunks: Vec::new(),
+            launched: VecDeque::new(),
         }
     }
 
     pub fn submit(&self, prompt: &[u32], params: SamplingParams) -> RequestId {
-        self.intake.submit(prompt.into(), Arc::new(params), Duration::ZERO).unwrap()
+        self.submit_as(prompt, params, RequestOptions::default())
     }
 
-    /// Runs the model on the open step: the tokens for its logits rows.
+    pub fn submit_as(&self, prompt: &[u32], params: SamplingParams, options: RequestOptions) -> RequestId {
+        self.intake.submit(prompt.into(), Arc::new(params), options).unwrap()
+    }
+
+    /// Runs the model on the newest step: the tokens for its logits rows. Takes 1 ms on the clock.
     pub fn forward(&mut self) -> Vec<u32> {
-        let config = self.intake.config().clone();
-        let plan = self.scheduler.step_plan().buffers().clone();
-        let (num_tokens, num_sequences) = (plan.num_tokens.load(Relaxed), plan.num_sequences.load(Relaxed));
-        assert!(num_tokens <= config.max_num_batched_tokens, "the budget holds");
-        assert_eq!(plan.query_start[0].load(Relaxed), 0);
-        assert_eq!(plan.query_start[num_sequences].load(Relaxed) as usize, num_tokens);
-        let mut at_row = vec![0; num_tokens];
-        let mut written = std::collections::HashSet::new();
-        self.last_chunks.clear();
-        for sequence in 0..num_sequences {
-            let rows = plan.query_start[sequence].load(Relaxed) as usize
-                ..plan.query_start[sequence + 1].load(Relaxed) as usize;
-            assert!(!rows.is_empty(), "no sequence without rows");
-            self.last_chunks.push(rows.len());
-            let context_len = plan.context_lens[sequence].load(Relaxed) as usize;
-            assert_eq!(plan.positions[rows.end - 1].load(Relaxed) as usize + 1, context_len);
-            let table =
-                &plan.block_tables[sequence * plan.max_blocks_per_sequence..][..plan.max_blocks_per_sequence];
-            let slot = |position: usize| {
-                let block = table[position / config.block_size].load(Relaxed) as usize;
-                assert!(block > 0 && block < config.num_blocks);
-                block * config.block_size + position % config.block_size
-            };
-            for row in rows {
-                let position = plan.positions[row].load(Relaxed) as usize;
-                assert_eq!(plan.slot_mapping[row].load(Relaxed) as usize, slot(position));
-                assert!(written.insert(slot(position)), "no two rows write one slot");
-                let before = if position == 0 { 0 } else { self.kv[slot(position - 1)] };
-                self.kv[slot(position)] = extend(before, plan.token_ids[row].load(Relaxed) as u32);
-                at_row[row] = self.kv[slot(position)];
-            }
-        }
-        let rows = 0..plan.num_logits_rows.load(Relaxed);
-        rows.map(|at| next_token(at_row[plan.logits_rows[at].load(Relaxed) as usize])).collect()
+        self.clock.advance(1_000_000);
+        let plan = self.scheduler.step_plan().buffers();
+        let sequences = 0..plan.num_sequences.load(Relaxed);
+        self.last_chunks = sequences.map(|sequence| toy_model::rows(plan, sequence).len()).collect();
+        self.model.forward(plan)
     }
 
-    /// Plans, runs and commits one step; false if there was none.
-    pub fn step(&mut self) -> bool {
-        if !self.scheduler.plan().unwrap() {
+    /// Plans a step and runs it, but keeps what it gave.
+    pub fn launch(&mut self) -> bool {
+        let most = if self.intake.config().overlap_steps { 2 } else { 1 };
+        if self.scheduler.num_open_steps() == most || !self.scheduler.plan().unwrap() {
             return false;
         }
         let tokens = self.forward();
+        self.launched.push_back(tokens);
+        true
+    }
+
+    /// Commits the oldest step that was launched; false if there is none.
+    pub fn commit(&mut self) -> bool {
+        let Some(tokens) = self.launched.pop_front() else { return false };
         self.scheduler.commit(Some(&tokens)).unwrap();
         true
+    }
+
+    /// Fails the oldest step that was launched.
+    pub fn abort(&mut self) {
+        self.launched.pop_front();
+        self.scheduler.abort_step("a fault");
+    }
+
+    /// Launches a step and commits the oldest one, which is the one before if steps overlap; false if there was none.
+    pub fn step(&mut self) -> bool {
+        let launched = self.launch();
+        let overlaps = self.intake.config().overlap_steps;
+        if launched && overlaps && self.launched.len() == 1 {
+            return true;
+        }
+        self.commit()
     }
 
     /// Steps, checking and taking, until nothing is left to do.
@@ -181,13 +176,13 @@ impl Toy {
 
     /// Takes everything that is ready.
     pub fn take(&mut self) {
-        for id in self.intake.take_ready() {
+        for id in self.outputs.take_ready() {
             self.take_one(id);
         }
     }
 
     pub fn take_one(&mut self, id: RequestId) {
-        let Some(output) = self.intake.take_output(id) else { return };
+        let Some(output) = self.outputs.take_output(id) else { return };
         assert!(!self.metrics.contains_key(&id), "nothing comes after the end");
         for delta in output.deltas {
             let SequenceDelta { index, text, token_ids, completion_tokens, finish, .. } = delta;
