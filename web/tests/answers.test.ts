@@ -133,6 +133,15 @@ describe("answers in a chat", () => {
     expect(answer().state).toBe("running");
   });
 
+  it("joins a question that got no answer with the next, and keeps what follows it", () => {
+    ask("first").error("internal", "no luck");
+    const failed = answer();
+    askAndAnswer("second", "2");
+    expect(FakeSocket.last.asked.messages).toEqual([{ role: "user", content: "first\n\nsecond" }]);
+    app.answers.regenerate(app.chats.current, failed);
+    expect(app.chats.current.messages.map(({ text }) => text)).toEqual(["first", "", "second", "2", ""]);
+  });
+
   it("fails at once what is too large to send", () => {
     app.answers.ask(app.chats.current, "x".repeat(5000));
     expect(answer()).toMatchObject({ state: "failed", failure: { code: "frame_too_large" } });

@@ -74,10 +74,11 @@ export class Answers {
     this.#askAfter(chat, question.parentId, text);
   }
 
-  /** Another answer beside this one, which stays unless it is empty. */
+  /** Another answer beside this one, which stays unless it is empty and nothing follows it. */
   regenerate(chat: Chat, answer: AnswerMessage): void {
     if (this.runningIn(chat)) return;
-    if (answer.text === "" && answer.reasoning === "")
+    const isFollowed = chat.messages.some(({ parentId }) => parentId === answer.id);
+    if (answer.text === "" && answer.reasoning === "" && !isFollowed)
       chat.messages = chat.messages.filter(({ id }) => id !== answer.id);
     this.#answer(chat, answer.parentId);
   }
@@ -167,9 +168,14 @@ export class Answers {
   }
 
   #conversation(chat: Chat, answer: AnswerMessage): WireMessage[] {
-    const said = before(chat, answer)
-      .filter(({ text }) => text !== "")
-      .map(({ role, text }): WireMessage => ({ role, content: text }));
+    const said: WireMessage[] = [];
+    for (const { role, text } of before(chat, answer)) {
+      if (text === "") continue;
+      const last = said.at(-1);
+      // Two questions in a row, the first without an answer, are one: many chat templates ask for turns.
+      if (last?.role === role) last.content += `\n\n${text}`;
+      else said.push({ role, content: text });
+    }
     return chat.systemPrompt.trim() === ""
       ? said
       : [{ role: "system", content: chat.systemPrompt.trim() }, ...said];

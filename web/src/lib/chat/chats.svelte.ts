@@ -179,7 +179,8 @@ export class Chats {
     // The other tab's version of the chat shown here is newer, unless an answer is growing in ours.
     if (typeof id !== "string" || id !== this.current.id || this.#held.has(id)) return;
     const chat = await this.#guard(() => this.#store.load(id));
-    if (chat && chat.id === this.current.id) this.current = chat;
+    // Meanwhile a question may have been asked here.
+    if (chat && chat.id === this.current.id && !this.#held.has(id)) this.current = chat;
   }
 
   async #guard<T>(work: () => Promise<T>): Promise<T | null> {

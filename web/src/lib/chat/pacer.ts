@@ -20,8 +20,9 @@ export class Pacer {
 
   /** Something is new: draw it soon. */
   request(): void {
-    if (this.#timer !== undefined || this.#frame !== undefined) return;
     // A hidden tab gets no frames, but its text must still be kept up to date.
+    if (document.hidden && this.#frame !== undefined) this.cancel();
+    if (this.#timer !== undefined || this.#frame !== undefined) return;
     const waitMs = document.hidden ? HIDDEN_TAB_MS : this.#notBefore - performance.now();
     if (waitMs > 0) this.#timer = setTimeout(() => this.flush(), waitMs);
     else this.#frame = requestAnimationFrame(() => this.flush());
