@@ -98,6 +98,10 @@ class ToyEngine:
     def forward(self) -> NDArray[np.float32]:
         """Runs the model on the open step: logits `[num_logits_rows, VOCAB_SIZE]`."""
         plan, block_size = self.plan, self.scheduler.config.block_size
+        copies = plan.block_copies[: plan.num_block_copies] * block_size
+        read = [self.kv[source : source + block_size] for source in copies[:, 0]]
+        for target, block in zip(copies[:, 1], read, strict=True):
+            self.kv[target : target + block_size] = block
         hashes = [0] * plan.num_tokens
         starts = plan.query_start[: plan.num_sequences + 1].tolist()
         for sequence, (first, end) in enumerate(pairwise(starts)):

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from pagurid.errors import PaguridError
     from pagurid.llm import LLM
     from pagurid.outputs import CompletionOutput, RequestOutput
+    from pagurid.request_options import RequestOptions
 
 __all__ = [
     "LLM",
     "AsyncLLM",
     "SamplingParams",
     "EngineConfig",
+    "RequestOptions",
     "Generation",
     "OutputDelta",
     "RequestOutput",
@@ -41,6 +43,7 @@ _HOMES = {
     "AsyncLLM": "pagurid.async_llm",
     "Generation": "pagurid.async_llm",
     "EngineConfig": "pagurid.config",
+    "RequestOptions": "pagurid.request_options",
     "RequestOutput": "pagurid.outputs",
     "CompletionOutput": "pagurid.outputs",
     "PaguridError": "pagurid.errors",

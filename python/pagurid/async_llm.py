@@ -19,6 +19,7 @@ from pagurid._core import SamplingParams
 from pagurid.config import engine_config
 from pagurid.engine import Engine, EngineHealth, EngineThread
 from pagurid.errors import InternalError, Overloaded
+from pagurid.request_options import RequestOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -144,7 +145,12 @@ class AsyncLLM:
         """The most tokens of prompt and answer together."""
         return self._engine.max_model_len
 
-    async def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Generation:
+    async def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        options: RequestOptions = RequestOptions(),  # noqa: B008 (frozen)
+    ) -> Generation:
         """Tokenises off the event loop and queues the request.
 
         Raises InvalidRequest, ContextLengthExceeded, QueueFull, or Overloaded when the engine has stopped.
@@ -158,17 +164,27 @@ class AsyncLLM:
         prompt_token_ids = await asyncio.to_thread(self._engine.encode, prompt)
         self._check_alive()
         scheduler = self._engine.scheduler
-        request_id = scheduler.submit(prompt_token_ids, params, age_ms=(time.monotonic() - arrived_at) * 1000)
+        request_id = scheduler.submit(
+            prompt_token_ids,
+            params,
+            priority=options.priority,
+            tenant=options.tenant,
+            cache_salt=options.cache_salt,
+            age_ms=(time.monotonic() - arrived_at) * 1000,
+        )
         max_tokens = scheduler.max_tokens_for(len(prompt_token_ids), params)
         generation = Generation(scheduler, request_id, prompt_token_ids, max_tokens)
         self._generations[request_id] = generation
         return generation
 
     async def generate(
-        self, prompt: Prompt, params: SamplingParams | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        options: RequestOptions = RequestOptions(),  # noqa: B008 (frozen)
     ) -> AsyncGenerator[OutputDelta]:
         """Submits and gives the deltas. Leaving the iterator cancels the request."""
-        generation = await self.submit(prompt, params)
+        generation = await self.submit(prompt, params, options)
         try:
             async for delta in generation:
                 yield delta

@@ -6,6 +6,7 @@ Must not know: the engine, the server's code.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -28,13 +29,18 @@ class Client:
     """`with Client("http://127.0.0.1:8000") as client: …`. Raises ConfigError if there is no such server."""
 
     def __init__(self, url: str, *, token: str | None = None) -> None:
-        address = url.rstrip("/").replace("http", "ws", 1) + "/v1/ws"
+        self._url = url
+        self._token = token
+        self._connect()
+
+    def _connect(self) -> None:
+        address = self._url.rstrip("/").replace("http", "ws", 1) + "/v1/ws"
         try:
             self._socket = connect(address, subprotocols=[SUBPROTOCOL], compression=None)  # type: ignore[list-item]
-            self._send({"type": "hello", "protocol": 1, **({"token": token} if token else {})})
+            self._send({"type": "hello", "protocol": 1, **({"token": self._token} if self._token else {})})
             self.ready = self._receive()
-        except (OSError, InvalidHandshake, InvalidURI, ConnectionClosed) as error:
-            raise ConfigError(f"cannot talk to {url}: {error}") from None
+        except (OSError, InvalidHandshake, InvalidURI) as error:
+            raise ConfigError(f"cannot talk to {self._url}: {error}") from None
 
     def generate(
         self, messages: list[dict[str, Any]], sampling: dict[str, Any] | None = None
@@ -44,7 +50,13 @@ class Client:
         Raises the error the server sent, or ConfigError when the connection breaks.
         """
         id = secrets.token_urlsafe(18)
-        self._send({"type": "generate", "id": id, "messages": messages, "sampling": sampling or {}})
+        request = {"type": "generate", "id": id, "messages": messages, "sampling": sampling or {}}
+        try:
+            self._send(request)
+        except ConfigError:
+            # Nobody answers heartbeats while nothing is asked: the server has hung up meanwhile.
+            self._connect()
+            self._send(request)
         ended = False
         try:
             while not ended:
@@ -58,7 +70,9 @@ class Client:
                 yield event
         finally:
             if not ended:
-                self._send({"type": "cancel", "id": id})
+                # On a connection that has ended there is nothing left to cancel.
+                with contextlib.suppress(ConfigError):
+                    self._send({"type": "cancel", "id": id})
 
     def close(self) -> None:
         """Ends the connection."""
@@ -76,7 +90,10 @@ class Client:
         self.close()
 
     def _send(self, frame: dict[str, Any]) -> None:
-        self._socket.send(json.dumps(frame))
+        try:
+            self._socket.send(json.dumps(frame))
+        except ConnectionClosed as error:
+            raise ConfigError(f"the connection to the server ended: {error}") from None
 
     def _receive(self) -> dict[str, Any]:
         """The next event that is not a heartbeat."""

@@ -41,6 +41,18 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     max_queued_requests: int = 1024
     """Requests that may wait; one more is refused with `queue_full`."""
+    scheduling_policy: Literal["fcfs", "priority", "fair"] = "fcfs"
+    """Who is served first: by arrival; by the requests' priority, with ageing; the tenant that got least."""
+    priority_ageing_ms: float = 10_000.0
+    """Under the `priority` policy: so long a wait makes up for one level."""
+    step_time_target_ms: float | None = None
+    """Prompts are cut into chunks small enough that a step with running answers takes about so long."""
+    max_queue_wait_ms: float | None = None
+    """A request that would probably wait longer is refused with `queue_full`."""
+    preemption_victim: Literal["least_waste", "youngest"] = "least_waste"
+    """Who gives KV blocks back when they run out; `youngest`, for comparison, admits without foresight."""
+    isolate_tenants: bool = False
+    """Tenants never share computed prefixes, nor learn of each other's by how fast an answer begins."""
     dtype: Literal["float32", "auto"] = "auto"
     """Of weights and KV cache; float32 on a CPU."""
     threads: int | None = None

@@ -141,7 +141,7 @@ def test_allowed_sites_come_in(tiny_model_dir: Path) -> None:
 
 
 def test_a_key_is_asked_for(tiny_model_dir: Path) -> None:
-    with running_server(tiny_model_dir, {"api_key": "secret"}) as server:
+    with running_server(tiny_model_dir, {"api_keys": ("secret",)}) as server:
         for headers, status in (
             ({}, 401),
             ({"Authorization": "Bearer wrong"}, 401),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket as sockets
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from conftest import running_server
+from pagurid.server import websocket
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -242,7 +244,7 @@ async def test_handshakes_that_are_refused(server: RunningServer) -> None:
 
 
 async def test_keys(tiny_model_dir: Path) -> None:
-    with running_server(tiny_model_dir, {"api_key": "secret-key"}) as server:
+    with running_server(tiny_model_dir, {"api_keys": ("secret-key",)}) as server:
         for hello, expected in (
             (HELLO, 4401),
             ({**HELLO, "token": "wrong"}, 4401),
@@ -313,3 +315,33 @@ async def test_a_waiting_request_says_where_it_waits(tiny_model_dir: Path) -> No
         assert (event["state"], event["position"]) == ("queued", 0)
         await socket.close()
         server.wait_until_idle()
+
+
+async def test_a_client_that_stops_reading_ends_with_its_generations(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D25: after the stall time-out its work is cancelled, though no close frame can reach it."""
+    monkeypatch.setattr(websocket, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(websocket, "FAREWELL_TIMEOUT_S", 0.05)
+    with running_server(tiny_model_dir, max_num_seqs=64) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        raw = sockets.socket()
+        raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+        raw.connect((host, int(port)))
+        raw.setblocking(False)
+        stalled = await connect(
+            address(server), sock=raw, subprotocols=["pagurid.v1"], compression=None, max_queue=1
+        )
+        await send(stalled, HELLO)
+        sampling = {"n": 8, "max_tokens": 400, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
+        stream = {"token_ids": True, "logprobs": True}
+        for number in range(8):
+            request = {"type": "generate", "id": id_of(number), "prompt": [5] * 20, "stream": stream}
+            await send(stalled, {**request, "sampling": sampling})
+        scheduler = server.llm._engine.scheduler
+        deadline = time.monotonic() + 30
+        while scheduler.stats().requests_finished["cancelled"] == 0:
+            assert time.monotonic() < deadline, scheduler.stats().requests_finished
+            await asyncio.sleep(0.05)
+        server.wait_until_idle()
+        stalled.transport.abort()

@@ -26,12 +26,33 @@ def serve(
     kv_cache_memory_bytes: KvBytes = None,
     enable_prefix_caching: Annotated[bool, typer.Option(help="Reuse the KV of equal beginnings.")] = True,
     max_queued_requests: Annotated[int, typer.Option(min=1, help="Requests that may wait.")] = 1024,
+    scheduling_policy: Annotated[
+        Literal["fcfs", "priority", "fair"],
+        typer.Option(help="Who is served first: by arrival, by priority with ageing, or tenants equally."),
+    ] = "fcfs",
+    priority_ageing_ms: Annotated[
+        float, typer.Option(help="With --scheduling-policy priority: so long a wait makes up for one level.")
+    ] = 10_000.0,
+    step_time_target_ms: Annotated[
+        float | None,
+        typer.Option(help="Cut prompts so that a step with running answers takes about so long."),
+    ] = None,
+    max_queue_wait_ms: Annotated[
+        float | None, typer.Option(help="Refuse a request that would probably wait longer.")
+    ] = None,
+    isolate_tenants: Annotated[
+        bool, typer.Option("--isolate-tenants", help="Tenants never share computed prefixes.")
+    ] = False,
     dtype: Annotated[Literal["auto", "float32"], typer.Option(help="Of weights and KV cache.")] = "auto",
     kernels: Annotated[Literal["rust", "reference"], typer.Option(help="What computes.")] = "rust",
     threads: Threads = None,
     cost_per_hour: CostPerHour = None,
     api_key: Annotated[
-        str | None, typer.Option(help="Ask clients for this key; PAGURID_API_KEY keeps it out of `ps`.")
+        list[str] | None,
+        typer.Option(
+            help="Ask clients for this key, or one of these; repeatable, then each is a tenant. "
+            "PAGURID_API_KEY keeps it out of `ps`."
+        ),
     ] = None,
     allowed_hosts: Annotated[
         list[str] | None, typer.Option(help="Host names to answer to, beside loopback; repeatable.")
@@ -57,6 +78,11 @@ def serve(
         kv_cache_memory_bytes=kv_cache_memory_bytes,
         enable_prefix_caching=enable_prefix_caching,
         max_queued_requests=max_queued_requests,
+        scheduling_policy=scheduling_policy,
+        priority_ageing_ms=priority_ageing_ms,
+        step_time_target_ms=step_time_target_ms,
+        max_queue_wait_ms=max_queue_wait_ms,
+        isolate_tenants=isolate_tenants,
         dtype=dtype,
         kernels=kernels,
         threads=threads,
@@ -65,7 +91,7 @@ def serve(
     settings = ServerSettings(
         host=host,
         port=port,
-        api_key=api_key or os.environ.get("PAGURID_API_KEY") or None,
+        api_keys=tuple(api_key or os.environ.get("PAGURID_API_KEY", "").split()),
         allowed_hosts=tuple(allowed_hosts or ()),
         allowed_origins=tuple(allowed_origins or ()),
     )

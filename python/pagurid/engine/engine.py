@@ -64,6 +64,12 @@ class Engine:
                 vocab_size=loaded.config.vocab_size,
                 eos_token_ids=sorted(loaded.tokenizer.eos_token_ids),
                 max_queued_requests=config.max_queued_requests,
+                scheduling_policy=config.scheduling_policy,
+                priority_ageing_ms=config.priority_ageing_ms,
+                step_time_target_ms=config.step_time_target_ms,
+                max_queue_wait_ms=config.max_queue_wait_ms,
+                preemption_victim=config.preemption_victim,
+                isolate_tenants=config.isolate_tenants,
                 enable_prefix_caching=config.enable_prefix_caching,
                 kv_bytes_per_block=bytes_per_block,
                 cost_per_hour=config.cost_per_hour,
@@ -86,6 +92,10 @@ class Engine:
             log.exception("a step failed")
             self.last_error = f"{type(error).__name__}: {error}"
             scheduler.abort_step(f"a model step failed: {self.last_error}")
+        except BaseException:
+            # Ctrl-C in the middle of a step: no step may be left open, or there would never be another.
+            scheduler.abort_step("interrupted")
+            raise
         else:
             scheduler.commit()
         return True

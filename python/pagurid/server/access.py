@@ -7,6 +7,7 @@ Must not know: the engine, what the routes do.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pagurid.server.settings import ServerSettings
 
-__all__ = ["AccessMiddleware", "KeyCheck"]
+__all__ = ["AccessMiddleware", "KeyCheck", "bearer_token"]
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # Without a page's script, styles and data from anywhere but here, text of a model cannot become a program.
@@ -38,21 +39,29 @@ _SECURITY_HEADERS = {
 
 
 class KeyCheck:
-    """Is this the key? Always in the same time."""
+    """Is this one of the keys? Always in the same time."""
 
-    def __init__(self, api_key: str | None) -> None:
-        self._key = None if api_key is None else api_key.encode()
+    def __init__(self, api_keys: tuple[str, ...]) -> None:
+        self._keys = [key.encode() for key in api_keys]
 
     def __call__(self, token: str | None) -> bool:
         """True also when no key is asked for."""
-        if self._key is None:
-            return True
-        return hmac.compare_digest((token or "").encode(), self._key)
+        given = (token or "").encode()
+        # All are compared, so that the time does not tell which came near.
+        matches = [hmac.compare_digest(given, key) for key in self._keys]
+        return not self._keys or any(matches)
 
-    def bearer(self, headers: Headers) -> bool:
-        """The same for an `Authorization: Bearer` header."""
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        return self(token.strip() if scheme.lower() == "bearer" else None)
+    def tenant_of(self, token: str | None) -> str | None:
+        """A name for the key's holder that does not give the key away; None unless there are several keys."""
+        if len(self._keys) < 2:
+            return None
+        return f"key-{hashlib.sha256((token or '').encode()).hexdigest()[:16]}"
+
+
+def bearer_token(headers: Headers) -> str | None:
+    """Of an `Authorization: Bearer` header."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _host_name(host: str) -> str:
@@ -114,7 +123,7 @@ class AccessMiddleware:
         needs_key = (
             scope["type"] == "http" and scope["path"].startswith("/v1/") and scope["method"] != "OPTIONS"
         )
-        if needs_key and not self._check_key.bearer(headers):
+        if needs_key and not self._check_key(bearer_token(headers)):
             return Unauthorized("expected a valid key as `Authorization: Bearer`")
         return None
 

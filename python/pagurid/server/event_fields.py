@@ -21,6 +21,8 @@ def status_fields(progress: RequestProgress) -> dict[str, Any]:
     fields: dict[str, Any] = {"state": progress.state}
     if progress.position is not None:
         fields["position"] = progress.position
+    if progress.wait_ms_estimate is not None:
+        fields["eta_ms"] = progress.wait_ms_estimate
     if progress.state == "prefill":
         fields["done"] = progress.prefill_done_tokens
         fields["total"] = progress.prefill_total_tokens

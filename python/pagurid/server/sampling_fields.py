@@ -1,4 +1,4 @@
-"""The sampling fields of a request's JSON, the same for the WebSocket and the OpenAI routes.
+"""How a request is sampled and scheduled, in its JSON: the same for the WebSocket and the OpenAI routes.
 
 Owns: names, types and structural bounds (a bool is no int, 1.5 is no int). What a value means and its
 semantic limits are `pagurid.SamplingParams`' business, which names the parameter in its error.
@@ -7,15 +7,23 @@ Must not know: transports, the engine.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
 
-__all__ = ["SamplingFields", "sampling_arguments"]
+__all__ = ["Count", "RequestFields", "SamplingFields", "sampling_arguments"]
 
 Count = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class RequestFields(Protocol):
+    """What a request says of itself to the scheduler; vLLM's names where OpenAI has none."""
+
+    user: str | None
+    priority: Count | None
+    cache_salt: str | None
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pagurid import _core
-from pagurid.errors import Overloaded
+from pagurid.errors import InvalidRequest, Overloaded
+from pagurid.request_options import RequestOptions
 from pagurid.server.access import KeyCheck
 from pagurid.server.request_checks import check_model
 from pagurid.server.server_figures import ServerFigures
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pagurid._core import OutputDelta, SamplingParams
     from pagurid.async_llm import AsyncLLM, Generation
     from pagurid.engine import Prompt
+    from pagurid.server.sampling_fields import RequestFields
     from pagurid.server.settings import ServerSettings
 
 __all__ = ["Serving"]
@@ -39,7 +41,7 @@ class Serving:
         self.epoch = secrets.token_hex(8)
         """One life of the server."""
         self.version = _core.__version__
-        self.check_key = KeyCheck(settings.api_key)
+        self.check_key = KeyCheck(settings.api_keys)
         self.figures = ServerFigures(llm)
         self.draining = False
         """True from the first Ctrl-C on: nothing new is taken."""
@@ -62,21 +64,48 @@ class Serving:
         check_model(model, self.models)
         return self.llm.served_model_name
 
-    async def start(self, prompt: Prompt, params: SamplingParams) -> Generation:
+    def request_options(self, fields: RequestFields, token: str | None) -> RequestOptions:
+        """What the scheduler is told of a request; `token` is the key that it came with.
+
+        The tenant is the key's holder if there are several keys, else the `user` that the request names.
+        Raises InvalidRequest for a priority that would not count.
+        """
+        policy = self.llm.config.scheduling_policy
+        if fields.priority and policy != "priority":
+            raise InvalidRequest(
+                f"priority: expected 0, got {fields.priority}: this server's --scheduling-policy is {policy}",
+                param="priority",
+            )
+        if fields.cache_salt == "":
+            raise InvalidRequest("cache_salt: expected some text, got none", param="cache_salt")
+        return RequestOptions(
+            priority=fields.priority or 0,
+            tenant=self.check_key.tenant_of(token) or fields.user or None,
+            cache_salt=fields.cache_salt,
+        )
+
+    async def start(self, prompt: Prompt, params: SamplingParams, options: RequestOptions) -> Generation:
         """Queues a request. Raises what `AsyncLLM.submit` raises, and Overloaded while draining."""
         if self.draining:
             raise Overloaded("the server is shutting down", retry_after_ms=5000)
-        generation = await self.llm.submit(prompt, params)
+        generation = await self.llm.submit(prompt, params, options)
         self._live.add(generation)
         self._idle.clear()
         return generation
 
     async def deltas(self, generation: Generation) -> AsyncGenerator[OutputDelta]:
-        """The generation's deltas to its end. Leaving early cancels it."""
+        """The generation's deltas to its end. Leaving early cancels it.
+
+        Raises Overloaded if the engine was closed before the end: a part must not pass for the whole.
+        """
+        is_whole = False
         try:
             async for delta in generation:
                 self.figures.observe(delta)
+                is_whole = delta.metrics is not None
                 yield delta
+            if not is_whole:
+                raise Overloaded("the server is shutting down", retry_after_ms=5000)
         finally:
             self.drop(generation)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pagurid.errors import ConfigError
+
 __all__ = ["ServerSettings"]
 
 
@@ -17,8 +19,8 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     """0 takes a free one."""
-    api_key: str | None = None
-    """Asked of every request under /v1 when set."""
+    api_keys: tuple[str, ...] = ()
+    """One of them is asked of every request under /v1, if there are any. Several are several tenants."""
     allowed_hosts: tuple[str, ...] = ()
     """Names this server answers to, beside loopback and `host`; `*` answers to all."""
     allowed_origins: tuple[str, ...] = ()
@@ -31,3 +33,8 @@ class ServerSettings:
     """Generations at once on one WebSocket."""
     heartbeat_s: float = 20.0
     hello_timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a key that would open the door to everybody."""
+        if not all(key.strip() for key in self.api_keys):
+            raise ConfigError("--api-key is empty: leave it out, or give a key that can't be guessed")

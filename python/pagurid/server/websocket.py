@@ -18,6 +18,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from pagurid._core import SamplingParams
 from pagurid.errors import InternalError, PaguridError
+from pagurid.server.access import bearer_token
 from pagurid.server.event_fields import delta_fields, done_fields, status_fields
 from pagurid.server.http_errors import plain_error
 from pagurid.server.protocol import (
@@ -79,9 +80,11 @@ class WebSocketRoute:
             return
         await websocket.accept(SUBPROTOCOL)
         # With no key set nobody is asked; with one, a program may have sent it in the handshake.
-        authorized = self._serving.check_key.bearer(websocket.headers)
+        token = bearer_token(websocket.headers)
+        authorized = self._serving.check_key(token)
         session = Session(self._session_settings, now=time.monotonic(), authorized=authorized)
-        socket = _Socket(websocket, session, self._serving)
+        # Whatever else the client says it is, it is who it has proved to be.
+        socket = _Socket(websocket, session, self._serving, token if authorized else None)
         self._sockets.add(socket)
         try:
             await socket.run()
@@ -129,17 +132,33 @@ class _Running:
 class _Socket:
     """One client."""
 
-    def __init__(self, websocket: WebSocket, session: Session, serving: Serving) -> None:
+    def __init__(self, websocket: WebSocket, session: Session, serving: Serving, token: str | None) -> None:
         self._websocket = websocket
+        self._token = token
         self._session = session
         self._serving = serving
         self._send_lock = asyncio.Lock()
         self._running: dict[str, _Running] = {}
+        self._given_up = asyncio.Event()
+        """The client does not read: nothing reaches it, not even a farewell."""
 
     async def run(self) -> None:
         """Reads until the client is gone; then everything of this socket is cancelled."""
         poll = asyncio.create_task(self._poll())
+        read = asyncio.create_task(self._read())
+        given_up = asyncio.create_task(self._given_up.wait())
         try:
+            await asyncio.wait({read, given_up}, return_when=asyncio.FIRST_COMPLETED)
+            if read.done():
+                read.result()
+        finally:
+            tasks = [poll, read, given_up, *(running.task for running in self._running.values())]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self) -> None:
+        with contextlib.suppress(WebSocketDisconnect):
             while self._websocket.application_state is WebSocketState.CONNECTED:
                 message = await self._websocket.receive()
                 if message["type"] != "websocket.receive":
@@ -149,13 +168,6 @@ class _Socket:
                     message["bytes"] if frame is None else frame, time.monotonic()
                 ):
                     await self.act(action)
-        except WebSocketDisconnect:
-            pass
-        finally:
-            tasks = [poll, *(running.task for running in self._running.values())]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def announce_end(self) -> None:
         """Says `going_away`."""
@@ -205,7 +217,9 @@ class _Socket:
             params = SamplingParams(**sampling_arguments(generate.sampling, logprobs=generate.logprobs))
             prompt = generate.messages if generate.messages is not None else generate.prompt
             assert prompt is not None  # checked by the session
-            generation = await self._serving.start(prompt, params)
+            token = self._token if self._token is not None else session.token
+            options = self._serving.request_options(generate, token)
+            generation = await self._serving.start(prompt, params, options)
         except PaguridError as error:
             await self._send(session.failed(id, error))
             return
@@ -258,6 +272,7 @@ class _Socket:
                     await self._websocket.send_text(encode(event))
             except TimeoutError:
                 await self._close_now(CloseCode.SLOW_CONSUMER, "nothing was read for too long")
+                self._given_up.set()
             except (WebSocketDisconnect, RuntimeError):
                 # The client is gone; the reader finds out and cancels everything.
                 return

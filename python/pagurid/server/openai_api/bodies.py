@@ -13,7 +13,7 @@ import msgspec
 
 from pagurid.errors import InvalidRequest
 from pagurid.server.request_checks import check_logprobs, check_messages, check_text_answer
-from pagurid.server.sampling_fields import SamplingFields
+from pagurid.server.sampling_fields import Count, SamplingFields
 
 __all__ = ["ChatCompletionBody", "CompletionBody", "StreamOptions"]
 
@@ -31,6 +31,8 @@ class _Body(SamplingFields, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
+    priority: Count | None = None
+    cache_salt: str | None = None
 
     @property
     def include_usage(self) -> bool:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pagurid._core import SamplingParams
+from pagurid.server.access import bearer_token
 from pagurid.server.http_errors import JsonResponse
 from pagurid.server.json_decoding import decode_json
 from pagurid.server.openai_api.answers import SseResponse, figures_field, usage_field
@@ -40,7 +41,10 @@ class ChatCompletions:
         body.check()
         model = serving.check_model(body.model)
         params = SamplingParams(**sampling_arguments(body, logprobs=body.wanted_logprobs))
-        choices = await unless_client_leaves(request, Choices.start(serving, [body.messages], params))
+        options = serving.request_options(body, bearer_token(request.headers))
+        choices = await unless_client_leaves(
+            request, Choices.start(serving, [body.messages], params, options)
+        )
         head: dict[str, Any] = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
@@ -55,7 +59,8 @@ class ChatCompletions:
             choices.close()
 
     async def _answer(self, choices: Choices, body: ChatCompletionBody, head: dict[str, Any]) -> JsonResponse:
-        token_bytes = self._serving.token_bytes
+        # Only when asked for: it is made at first use, and takes a while.
+        token_bytes = self._serving.token_bytes if body.logprobs else []
         answers = [
             {
                 "index": index,

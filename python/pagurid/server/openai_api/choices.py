@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pagurid._core import OutputDelta, RequestMetrics, SamplingParams, TokenLogprobs
     from pagurid.async_llm import Generation
     from pagurid.engine import Prompt
+    from pagurid.request_options import RequestOptions
     from pagurid.server.serving import Serving
 
 __all__ = ["Choice", "Choices", "Totals"]
@@ -65,12 +66,14 @@ class Choices:
         self.totals = Totals([])
 
     @classmethod
-    async def start(cls, serving: Serving, prompts: Sequence[Prompt], params: SamplingParams) -> Choices:
+    async def start(
+        cls, serving: Serving, prompts: Sequence[Prompt], params: SamplingParams, options: RequestOptions
+    ) -> Choices:
         """Queues every prompt, or none: if one is refused, those before it are cancelled."""
         generations: list[Generation] = []
         try:
             for prompt in prompts:
-                generations.append(await serving.start(prompt, params))
+                generations.append(await serving.start(prompt, params, options))
         except BaseException:
             for generation in generations:
                 serving.drop(generation)

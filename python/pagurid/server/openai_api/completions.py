@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pagurid._core import SamplingParams
+from pagurid.server.access import bearer_token
 from pagurid.server.http_errors import JsonResponse
 from pagurid.server.json_decoding import decode_json
 from pagurid.server.openai_api.answers import SseResponse, figures_field, usage_field
@@ -43,7 +44,8 @@ class Completions:
         params = SamplingParams(**sampling_arguments(body, logprobs=body.logprobs))
         prompts = body.prompts()
         echoes = await self._echoes(prompts) if body.echo else [""] * len(prompts)
-        choices = await unless_client_leaves(request, Choices.start(serving, prompts, params))
+        options = serving.request_options(body, bearer_token(request.headers))
+        choices = await unless_client_leaves(request, Choices.start(serving, prompts, params, options))
         head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",

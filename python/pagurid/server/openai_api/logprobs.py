@@ -5,6 +5,7 @@ Must not know: the engine, how answers are sent.
 
 from __future__ import annotations
 
+import codecs
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,17 +38,29 @@ def chat_logprobs(entries: Sequence[TokenLogprobs], token_bytes: Sequence[bytes]
 def completion_logprobs(
     entries: Sequence[TokenLogprobs], token_bytes: Sequence[bytes], *, text_offset: int
 ) -> dict[str, Any]:
-    """`{tokens, token_logprobs, top_logprobs, text_offset}`; offsets count characters of the answer."""
-    tokens = [token_bytes[entry.token_id].decode(errors="replace") for entry in entries]
+    """`{tokens, token_logprobs, top_logprobs, text_offset}`; offsets count characters of the answer.
+
+    A token that is no whole text by itself is named by its bytes, such as `bytes:\\xe6\\x97`.
+    """
+
+    def name(token_id: int) -> str:
+        raw = token_bytes[token_id]
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     offsets = []
-    for token in tokens:
+    for entry in entries:
         offsets.append(text_offset)
-        text_offset += len(token)
+        text_offset += len(decoder.decode(token_bytes[entry.token_id]))
     return {
-        "tokens": tokens,
+        "tokens": [name(entry.token_id) for entry in entries],
         "token_logprobs": [entry.logprob for entry in entries],
         "top_logprobs": [
-            {token_bytes[token_id].decode(errors="replace"): logprob for token_id, logprob in entry.top}
+            # The chosen token, too, if it is not among the most likely (D12).
+            {name(token_id): logprob for token_id, logprob in (*entry.top, (entry.token_id, entry.logprob))}
             for entry in entries
         ],
         "text_offset": offsets,

@@ -14,7 +14,7 @@ import msgspec
 from pagurid.errors import InvalidRequest, PaguridError
 from pagurid.server.json_decoding import decode_json
 from pagurid.server.request_checks import check_logprobs, check_messages, check_text_answer
-from pagurid.server.sampling_fields import SamplingFields
+from pagurid.server.sampling_fields import Count, SamplingFields
 
 __all__ = [
     "Cancel",
@@ -90,7 +90,9 @@ class Generate(msgspec.Struct, kw_only=True):
     sampling: SamplingObject = msgspec.field(default_factory=SamplingObject)
     response_format: dict[str, Any] | None = None
     tools: list[Any] | None = None
-    priority: int | None = None
+    user: str | None = None
+    priority: Count | None = None
+    cache_salt: str | None = None
     on_disconnect: Literal["cancel", "keep"] = "cancel"
     stream: StreamOptions = msgspec.field(default_factory=StreamOptions)
 
@@ -109,11 +111,6 @@ class Generate(msgspec.Struct, kw_only=True):
             check_messages(self.messages)
         check_logprobs(self.sampling.top_logprobs, "sampling.top_logprobs")
         check_text_answer(self.response_format, self.tools)
-        if self.priority:
-            raise InvalidRequest(
-                f"priority: this server serves first come, first served; got {self.priority}",
-                param="priority",
-            )
         if self.on_disconnect == "keep":
             raise InvalidRequest('on_disconnect: this server only serves "cancel"', param="on_disconnect")
 

@@ -71,6 +71,8 @@ class Session:
         self._draining = False
         self._rate = MessageRate(now)
         self._streams: dict[str, _Stream] = {}
+        self.token: str | None = None
+        """What the client's hello has proved itself with, unless the handshake had."""
 
     @property
     def is_ready(self) -> bool:
@@ -138,6 +140,8 @@ class Session:
         if not self._authorized and not self._settings.check_token(hello.token):
             what = "no token" if hello.token is None else "a wrong one"
             return self._close(CloseCode.UNAUTHORIZED, f"expected a valid token, got {what}")
+        if not self._authorized:
+            self.token = hello.token
         self._ready = True
         return [Send(self._ready_event())]
 
