@@ -138,6 +138,18 @@ def test_allowed_sites_come_in(tiny_model_dir: Path) -> None:
         ):
             assert httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 200
         assert httpx.get(f"{server.url}/v1/models", headers={"Host": "other.example"}).status_code == 403
+        # A browser asks first, and shows the page only answers that name its origin.
+        preflight = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+        asked = {**preflight, "Access-Control-Request-Headers": "content-type, authorization"}
+        answer = httpx.options(f"{server.url}/v1/chat/completions", headers=asked)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (
+            200,
+            "https://app.example",
+        )
+        models = httpx.get(f"{server.url}/v1/models", headers={"Origin": "https://app.example"})
+        assert models.headers["access-control-allow-origin"] == "https://app.example"
+        own = httpx.get(f"{server.url}/v1/models", headers={"Origin": server.url})
+        assert "access-control-allow-origin" not in own.headers
 
 
 def test_a_key_is_asked_for(tiny_model_dir: Path) -> None:

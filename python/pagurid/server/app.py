@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
@@ -69,7 +70,16 @@ def create_app(llm: AsyncLLM, settings: ServerSettings | None = None) -> Starlet
             Route("/metrics", observability.metrics),
             Mount("/", _ChatUi(directory=STATIC, html=True, check_dir=False)),
         ],
-        middleware=[Middleware(AccessMiddleware, settings=settings, check_key=serving.check_key)],
+        middleware=[
+            Middleware(AccessMiddleware, settings=settings, check_key=serving.check_key),
+            # Without it a browser keeps the answers from the pages that `allowed_origins` lets in.
+            Middleware(
+                CORSMiddleware,
+                allow_origins=[origin.rstrip("/") for origin in settings.allowed_origins],
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type"],
+            ),
+        ],
         exception_handlers={
             PaguridError: _on_error,
             ClientGoneError: _on_client_gone,

@@ -204,6 +204,7 @@ class ServerFigures:
                 "last_ms": round(core.last_step_ms, 3),
             },
             "preemptions": core.preemptions,
+            "recomputed_tokens": core.recomputed_tokens,
             "busy_s": core.busy_s,
             "attributed_busy_s": core.attributed_busy_s,
             "uptime_s": round(core.uptime_s, 3),
@@ -231,6 +232,7 @@ class _CoreCollector(Collector):
         yield _counter("prefix_cache_queries", "Prompt tokens looked up.", core.prefix_cache_queries_tokens)
         yield _counter("prefix_cache_hits", "Prompt tokens found.", core.cached_tokens)
         yield _counter("num_preemptions", "Sequences preempted.", core.preemptions)
+        yield _counter("recomputed_tokens", "Tokens computed again after that.", core.recomputed_tokens)
         yield _counter("engine_steps", "Steps run.", core.steps)
         yield _counter("engine_failed_steps", "Steps that raised.", core.failed_steps)
         yield _counter("engine_busy_seconds", "Time spent in steps.", core.busy_s)
