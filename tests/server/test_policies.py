@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from test_websocket import HELLO, id_of, opened, receive, send
+from test_websocket import HELLO, LONG, id_of, opened, receive, send
 
 from conftest import RunningServer, running_server
 from pagurid.server.access import KeyCheck
@@ -79,13 +79,13 @@ async def test_the_least_served_tenant_goes_first(tiny_model_dir: Path) -> None:
     with running_server(tiny_model_dir, **options) as server:
         socket = await opened(server, HELLO)
         assert (await receive(socket))["type"] == "ready"
-        request = {"type": "generate", "prompt": [5] * 40, "sampling": {"max_tokens": 8, "ignore_eos": True}}
-        for number in range(12):
+        request = {"type": "generate", "prompt": [5] * 40, "sampling": LONG}
+        for number in range(6):
             await send(socket, {**request, "id": id_of(number), "user": "flood"})
         await send(socket, {**request, "id": id_of(100), "user": "light"})
         ended: list[str] = []
-        ended_before = 13
-        while len(ended) < 13:
+        ended_before = 7
+        while len(ended) < 7:
             event = await receive(socket)
             if event["type"] == "done":
                 ended.append(event["id"])
