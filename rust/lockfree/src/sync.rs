@@ -23,6 +23,17 @@ pub fn park_timeout(timeout: std::time::Duration) {
     thread::park_timeout(timeout);
 }
 
+/// Puts the thread to sleep for a while. Loom has no clock: there the others go first.
+pub fn nap(time: std::time::Duration) {
+    #[cfg(loom)]
+    {
+        let _ = time;
+        thread::yield_now();
+    }
+    #[cfg(not(loom))]
+    thread::sleep(time);
+}
+
 #[cfg(not(loom))]
 mod cell {
     /// `std::cell::UnsafeCell` behind loom's closures: every access has a beginning and an end.
@@ -32,6 +43,11 @@ mod cell {
         /// A cell with `value`.
         pub fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Reads what nobody writes meanwhile.
+        pub fn with<R>(&self, access: impl FnOnce(*const T) -> R) -> R {
+            access(self.0.get())
         }
 
         /// Writes what nobody else reads or writes meanwhile.

@@ -3,6 +3,7 @@
 #![cfg(loom)]
 
 mod blocks;
+mod jobs;
 mod notices;
 mod outputs;
 mod queues;
