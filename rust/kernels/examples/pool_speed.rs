@@ -40,7 +40,10 @@ fn calls() {
     println!("2 pieces of work, back to back            {:8.2} µs", median(2000, || time(|| call(2, &work))));
     println!("2 pieces of work, after a pause of 1 ms   {:8.2} µs", after_pauses(&work));
     let nothing = |_| ();
-    println!("2 empty pieces, back to back              {:8.2} µs", median(20_000, || time(|| call(2, &nothing))));
+    println!(
+        "2 empty pieces, back to back              {:8.2} µs",
+        median(20_000, || time(|| call(2, &nothing)))
+    );
     println!("2 empty pieces, after a pause of 1 ms     {:8.2} µs", after_pauses(&nothing));
 }
 
@@ -57,7 +60,7 @@ fn idle() {
     let before = cpu_time();
     std::thread::sleep(Duration::from_secs(1));
     if let (Some(before), Some(after)) = (before, cpu_time()) {
-        println!("CPU time in an idle second                {:8.1} µs", micros(after - before));
+        println!("CPU time in an idle second                {:8.1} µs", micros(after.saturating_sub(before)));
     }
 }
 
@@ -99,7 +102,9 @@ fn compute() {
     let mut sums = [1.0f32; 32];
     for i in 0..4000u16 {
         let factor = black_box(f32::from(i));
-        sums.iter_mut().for_each(|sum| *sum = *sum * 0.5 + factor);
+        for sum in &mut sums {
+            *sum = *sum * 0.5 + factor;
+        }
     }
     black_box(sums);
 }

@@ -1,190 +1,126 @@
 //! Sharing a kernel's work among threads, in small pieces that whoever is free takes.
 //!
-//! The caller works, too, and rayon's global pool gives it helpers. A helper that comes late (its core was
-//! taken by the event loop) finds the work closed and leaves: it costs its share, not the whole call. One that
-//! is done waits a moment for the next call: waking a sleeping thread takes as long as a small layer.
-//! Invariant: which thread computes a piece never changes its bits.
+//! Owns: how many threads kernels use, and the pool that they share.
+//! Invariants: which thread computes a piece never changes its bits; a call never waits for a piece that nobody has
+//! begun, so it ends even where there is no other thread at all.
+//! Must not know: what a piece computes.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+mod pool;
+
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::{ptr, thread};
 
 use crate::InvalidArgument;
+use pool::Pool;
 
 /// Threads of the pool; 0 until it is first asked for.
-static NUM_THREADS: Mutex<usize> = Mutex::new(0);
+static NUM_THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// More would be a mistake in a unit.
 const MAX_THREADS: usize = 1024;
 
-/// Sizes the pool. Only before its first use: rayon's pool cannot be changed afterwards.
+/// Sizes the pool. Once: what was planned for a number of threads stays so.
 pub fn set_num_threads(n: usize) -> Result<(), InvalidArgument> {
     if !(1..=MAX_THREADS).contains(&n) {
         return Err(InvalidArgument(format!("num_threads must be in 1..={MAX_THREADS}; got {n}")));
     }
-    let mut num_threads = NUM_THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    if *num_threads == 0 {
-        *num_threads = build_pool(n);
+    match fix_num_threads(n) {
+        fixed if fixed == n => Ok(()),
+        fixed => Err(InvalidArgument(format!(
+            "num_threads was fixed at {fixed} when the kernels were first used; got {n}"
+        ))),
     }
-    if *num_threads == n {
-        return Ok(());
-    }
-    Err(InvalidArgument(format!(
-        "num_threads was fixed at {} when the kernels were first used; got {n}",
-        *num_threads
-    )))
 }
 
 /// Threads that kernels use; all cores that this process may run on, if nobody said otherwise.
 pub fn num_threads() -> usize {
-    let mut num_threads = NUM_THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    if *num_threads == 0 {
-        *num_threads = build_pool(std::thread::available_parallelism().map_or(1, usize::from));
-    }
-    *num_threads
-}
-
-/// The threads that the pool has; it may have been built already by others in this process.
-fn build_pool(n: usize) -> usize {
-    let builder = rayon::ThreadPoolBuilder::new().num_threads(n);
-    match builder.thread_name(|i| format!("pagurid-{i}")).build_global() {
-        Ok(()) => n,
-        Err(_) => rayon::current_num_threads(),
+    // Relaxed, here and below: nothing but the number depends on it.
+    match NUM_THREADS.load(Ordering::Relaxed) {
+        0 => fix_num_threads(thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)),
+        fixed => fixed,
     }
 }
 
-/// Calls `work(piece)` once for each piece, on about `num_threads` threads; returns when all is done.
+/// The number that was there first.
+fn fix_num_threads(n: usize) -> usize {
+    NUM_THREADS.compare_exchange(0, n, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|fixed| fixed, |_| n)
+}
+
+/// Calls `work(piece)` once for each piece, on up to `num_threads` threads; returns when all is done.
+/// Within a piece, or while another caller has the pool, one thread does it all: the caller's.
 /// A panic of `work` goes on in the caller, after the other threads have stopped.
-pub(crate) fn for_each_piece(num_threads: usize, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
-    let helpers = num_threads.min(pieces).saturating_sub(1);
-    if helpers == 0 {
+pub fn for_each_piece(num_threads: usize, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
+    let threads = num_threads.min(pieces);
+    if threads < 2 {
         (0..pieces).for_each(work);
-        return;
-    }
-    // SAFETY: only the lifetime is dropped. `close` returns once no helper is inside, and no helper gets in later,
-    // so `work` outlives its last use.
-    let work =
-        unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
-    let job = Arc::new(Job {
-        work,
-        pieces,
-        next: AtomicUsize::new(0),
-        inside: AtomicUsize::new(0),
-        panic: Mutex::new(None),
-    });
-    let waiting = publish(&job);
-    for _ in waiting..helpers {
-        let job = Arc::clone(&job);
-        rayon::spawn(move || serve(job));
-    }
-    job.take_pieces();
-    job.close();
-    let panic = job.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(payload) = panic {
-        resume_unwind(payload);
+    } else {
+        pool().for_each_piece(threads, pieces, work);
     }
 }
 
-/// How long a helper that is done stays awake: longer than from one kernel of a step to the next.
-const PATIENCE: Duration = Duration::from_micros(50);
+/// The pool of this process: null until its first use, and again in a forked child, which has no thread but one.
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
 
-/// The last job, for helpers that are awake. It may be closed long since; then they leave it at once.
-static LATEST: Mutex<Option<Arc<Job>>> = Mutex::new(None);
-/// Counts what was put in `LATEST`.
-static PUBLISHED: AtomicUsize = AtomicUsize::new(0);
-/// Helpers that look at `PUBLISHED`.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
-/// Shows a job to the helpers that wait, and returns how many there are. Those come: a helper that gives up first
-/// takes itself off `WAITING`, then looks at `PUBLISHED` once more, and here the order is the other way round; all
-/// four are `SeqCst`, so one of the two sees the other.
-fn publish(job: &Arc<Job>) -> usize {
-    *LATEST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));
-    PUBLISHED.fetch_add(1, Ordering::SeqCst);
-    WAITING.load(Ordering::SeqCst)
+fn pool() -> &'static Pool {
+    // Acquire pairs with the Release in `start_pool`.
+    let pool = POOL.load(Ordering::Acquire);
+    // SAFETY: what was put there is never freed.
+    unsafe { pool.as_ref() }.unwrap_or_else(start_pool)
 }
 
-/// A helper's life: a job, and those that come soon after.
-fn serve(mut job: Arc<Job>) {
-    loop {
-        let seen = PUBLISHED.load(Ordering::SeqCst);
-        job.help();
-        WAITING.fetch_add(1, Ordering::SeqCst);
-        let start = Instant::now();
-        while PUBLISHED.load(Ordering::SeqCst) == seen && start.elapsed() < PATIENCE {
-            std::hint::spin_loop();
+#[cold]
+fn start_pool() -> &'static Pool {
+    forget_the_pool_in_forked_children();
+    let new = Box::into_raw(Box::new(Pool::new(num_threads())));
+    // Release pairs with the Acquire in `pool`, Acquire with this Release in another thread.
+    match POOL.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: it is never freed.
+            let pool = unsafe { &*new };
+            pool.start_workers();
+            pool
         }
-        WAITING.fetch_sub(1, Ordering::SeqCst);
-        if PUBLISHED.load(Ordering::SeqCst) == seen {
-            return;
-        }
-        match LATEST.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            Some(next) => job = next,
-            None => return,
-        }
-    }
-}
-
-/// Set in `Job::inside` when nobody may come in any more; below it is the number of helpers inside.
-const CLOSED: usize = 1 << (usize::BITS - 1);
-
-struct Job {
-    work: &'static (dyn Fn(usize) + Sync),
-    pieces: usize,
-    next: AtomicUsize,
-    inside: AtomicUsize,
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-impl Job {
-    fn help(&self) {
-        // Pairs with the fetch_or in `close`: one of the two comes first, so either the caller waits for this
-        // helper or this helper sees CLOSED.
-        if self.inside.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
-            self.take_pieces();
-        }
-        // Release: the caller's Acquire load in `close` sees what the pieces wrote.
-        self.inside.fetch_sub(1, Ordering::Release);
-    }
-
-    fn take_pieces(&self) {
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                // Relaxed: only the number matters, the pieces share no memory.
-                let piece = self.next.fetch_add(1, Ordering::Relaxed);
-                if piece >= self.pieces {
-                    break;
-                }
-                (self.work)(piece);
+        Err(first) => {
+            // SAFETY: nobody else has seen ours; the first one is never freed.
+            unsafe {
+                drop(Box::from_raw(new));
+                &*first
             }
-        }));
-        if let Err(payload) = result {
-            self.next.store(self.pieces, Ordering::Relaxed); // nobody starts another piece
-            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
         }
     }
+}
 
-    /// Lets nobody in any more, and waits for those inside: each has at most a piece to finish.
-    fn close(&self) {
-        self.inside.fetch_or(CLOSED, Ordering::AcqRel);
-        let mut turns = 0u32;
-        while self.inside.load(Ordering::Acquire) != CLOSED {
-            // A piece takes some ten µs, so spinning pays; but the helper may need this very core.
-            if turns < 2000 {
-                turns += 1;
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+/// A child has a copy of the pool's memory, perhaps of the middle of a call, and none of the workers. It leaves that
+/// copy alone and starts a pool of its own.
+fn forget_the_pool_in_forked_children() {
+    #[cfg(unix)]
+    {
+        use std::sync::atomic::AtomicBool;
+
+        type Handler = extern "C" fn();
+        // SAFETY: the declaration of POSIX.
+        unsafe extern "C" {
+            fn pthread_atfork(
+                before: Option<Handler>,
+                parent: Option<Handler>,
+                child: Option<Handler>,
+            ) -> i32;
+        }
+        extern "C" fn forget() {
+            POOL.store(ptr::null_mut(), Ordering::Relaxed); // the child has one thread
+        }
+        static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+        // Relaxed: who comes second need not wait. A child forked meanwhile works alone, for its callers do all.
+        if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
+            // SAFETY: the handler is async-signal-safe: one store. Without memory for it, children work alone.
+            unsafe { pthread_atfork(None, None, Some(forget)) };
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
@@ -192,45 +128,25 @@ mod tests {
     fn every_piece_runs_once() {
         for num_threads in [1, 2, 3, 8] {
             for pieces in [0, 1, 2, 7, 500] {
-                let counts: Vec<AtomicU32> = (0..pieces).map(|_| AtomicU32::new(0)).collect();
+                let counts: Vec<AtomicUsize> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
                 for_each_piece(num_threads, pieces, &|i| {
                     counts[i].fetch_add(1, Ordering::Relaxed);
                 });
-                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
             }
         }
     }
 
     #[test]
-    fn calls_one_after_the_other_and_side_by_side_stay_apart() {
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for round in 0..3000 {
-                        let sum = AtomicUsize::new(0);
-                        for_each_piece(3, 5, &|i| {
-                            sum.fetch_add(i + round, Ordering::Relaxed);
-                        });
-                        assert_eq!(sum.into_inner(), 10 + 5 * round);
-                        if round % 500 == 0 {
-                            std::thread::sleep(2 * PATIENCE); // helpers fall asleep
-                        }
-                    }
-                });
-            }
+    fn all_use_one_pool_and_one_number_of_threads() {
+        let pools: Vec<usize> = thread::scope(|scope| {
+            let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| ptr::from_ref(pool()).addr())).collect();
+            callers.into_iter().map(|caller| caller.join().unwrap()).collect()
         });
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_still_works() {
-        for bad_piece in 0..20 {
-            let result = catch_unwind(|| {
-                for_each_piece(3, 20, &|i| assert!(i != bad_piece, "piece {i} is bad"));
-            });
-            let payload = result.unwrap_err();
-            assert_eq!(payload.downcast_ref::<String>(), Some(&format!("piece {bad_piece} is bad")));
-        }
-        every_piece_runs_once();
+        assert!(pools.iter().all(|&pool| pool == pools[0]));
+        assert!(set_num_threads(num_threads()).is_ok());
+        let message = set_num_threads(num_threads() + 1).unwrap_err().0;
+        assert!(message.contains(&format!("fixed at {}", num_threads())), "{message}");
     }
 
     #[test]
@@ -238,5 +154,39 @@ mod tests {
         for n in [0, MAX_THREADS + 1] {
             assert!(set_num_threads(n).unwrap_err().0.contains(&format!("got {n}")));
         }
+    }
+
+    /// Forked in the middle of a call of another thread: the child does not inherit that call.
+    #[cfg(all(unix, not(miri)))]
+    #[test]
+    fn a_forked_child_has_a_pool_of_its_own() {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for_each_piece(2, 8, &|_| thread::yield_now());
+                }
+            });
+            for _ in 0..20 {
+                for_each_piece(2, 2, &|_| ());
+                // SAFETY: the child calls what this test is about, which must work there, and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    let done = AtomicUsize::new(0);
+                    for_each_piece(2, 100, &|_| {
+                        thread::yield_now();
+                        done.fetch_add(1, Ordering::Relaxed);
+                    });
+                    // SAFETY: ends the process without what Rust or C would do at exit.
+                    unsafe { libc::_exit(if done.into_inner() == 100 { 42 } else { 1 }) };
+                }
+                assert!(child > 0);
+                let mut status = 0;
+                // SAFETY: our child, our variable.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42, "status {status}");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -41,8 +41,8 @@ impl Sleepers {
             word.fetch_and(!bit, Ordering::Relaxed);
             return;
         }
-        // Acquire pairs with the Release in `wake`: what we were woken for is there.
-        while word.load(Ordering::Acquire) & bit != 0 {
+        // Relaxed: what we were woken for orders itself.
+        while word.load(Ordering::Relaxed) & bit != 0 {
             thread::park();
         }
     }
@@ -61,8 +61,8 @@ impl Sleepers {
                 }
                 let number = first + asleep.trailing_zeros() as usize;
                 let bit = asleep & asleep.wrapping_neg();
-                // Acquire pairs with the first Release in `sleep`, Release with its Acquire.
-                if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+                // Acquire pairs with the Release in `sleep`.
+                if word.fetch_and(!bit, Ordering::Acquire) & bit != 0
                     && let Some(thread) = self.threads[number].get()
                 {
                     thread.unpark();

@@ -159,28 +159,3 @@ fn sleep_vs_wake_no_wake_up_is_lost() {
 fn sleep_vs_sleep_vs_wake_the_woken_wake_the_rest() {
     race(Crowd::new, [Crowd::publish, |crowd| crowd.sleep(0), |crowd| crowd.sleep(1)], |_, _| ());
 }
-
-#[test]
-fn a_sleeper_that_was_woken_sees_what_for() {
-    race(
-        Crowd::new,
-        [
-            |crowd: &Crowd| {
-                crowd.news.write(|news| *news = 1);
-                crowd.published.store(1, Ordering::Relaxed); // only the bit of the sleeper orders it
-                crowd.sleepers.wake(1, 1);
-            },
-            |crowd| {
-                let saw_it = std::cell::Cell::new(false);
-                crowd.sleepers.sleep(0, || {
-                    saw_it.set(crowd.published.load(Ordering::Relaxed) == 1);
-                    saw_it.get()
-                });
-                if !saw_it.get() {
-                    crowd.news.read(|&news| assert_eq!(news, 1));
-                }
-            },
-        ],
-        |_, _| (),
-    );
-}
