@@ -26,9 +26,10 @@ pub struct Candidates {
 impl Candidates {
     /// All tokens from `least` on but those without a chance: −∞ and NaN never come.
     pub fn gather(&mut self, isa: Isa, logits: &[f32], least: f32) {
-        if self.ids.len() < logits.len() {
-            self.ids.resize(logits.len(), 0);
-            self.logits.resize(logits.len(), 0.0);
+        let room = logits.len() + LANES;
+        if self.ids.len() < room {
+            self.ids.resize(room, 0);
+            self.logits.resize(room, 0.0);
         }
         self.len = gather(isa, logits, least.max(f32::MIN), &mut self.ids, &mut self.logits);
     }
@@ -115,6 +116,15 @@ fn any_from(logits: &[f32], least: f32) -> bool {
     logits.iter().map(|&logit| u32::from(logit >= least)).sum::<u32>() > 0
 }
 
+/// The smaller of each lane, but −∞ never.
+#[inline(always)]
+fn lower(lanes: &mut [f32; LANES], logits: &[f32]) {
+    for (lane, &logit) in lanes.iter_mut().zip(logits) {
+        let candidate = if logit > f32::NEG_INFINITY { logit } else { f32::INFINITY };
+        *lane = if candidate < *lane { candidate } else { *lane };
+    }
+}
+
 per_isa! {
     fn gather(logits: &[f32], least: f32, ids: &mut [u32], found: &mut [f32]) -> usize {
         let mut len = 0;
@@ -126,12 +136,15 @@ per_isa! {
                 if !any_from(vector, least) {
                     continue;
                 }
-                let start = number * BLOCK + at * LANES;
+                // Written in any case: no branch to be guessed wrong. There is room for a whole vector.
+                let ids = ids[len..].first_chunk_mut::<LANES>().expect("the list is longer than the row");
+                let found = found[len..].first_chunk_mut::<LANES>().expect("the list is longer than the row");
+                let (start, mut kept) = (number * BLOCK + at * LANES, 0);
                 for (lane, &logit) in vector.iter().enumerate() {
-                    // Written in any case: no branch to be guessed wrong.
-                    (ids[len], found[len]) = ((start + lane) as u32, logit);
-                    len += usize::from(logit >= least);
+                    (ids[kept % LANES], found[kept % LANES]) = ((start + lane) as u32, logit);
+                    kept += usize::from(logit >= least);
                 }
+                len += kept;
             }
         }
         len
@@ -141,11 +154,10 @@ per_isa! {
     fn lowest(logits: &[f32]) -> f32 {
         let mut lanes = [f32::INFINITY; LANES];
         let (vectors, rest) = logits.as_chunks::<LANES>();
-        for vector in vectors.iter().map(<[f32; LANES]>::as_slice).chain([rest]) {
-            for (lane, &logit) in lanes.iter_mut().zip(vector) {
-                *lane = if (logit < *lane) & (logit > f32::NEG_INFINITY) { logit } else { *lane };
-            }
+        for vector in vectors {
+            lower(&mut lanes, vector);
         }
+        lower(&mut lanes, rest);
         lanes.iter().copied().fold(f32::INFINITY, f32::min)
     }
 

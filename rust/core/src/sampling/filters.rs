@@ -63,9 +63,10 @@ pub fn draw(
             row.last_of_top_p(wanted)
         }
         None => {
-            scratch.weights.weigh(isa, logits, law);
             if params.min_p > 0.0 {
-                scratch.weights.drop_below(isa, params.min_p);
+                scratch.weights.weigh_from(isa, logits, law, params.min_p);
+            } else {
+                scratch.weights.weigh(isa, logits, law);
             }
             return scratch.weights.pick(uniform).map(|id| id as u32);
         }

@@ -63,20 +63,25 @@ pub struct Weights {
 impl Weights {
     /// Those of `logits`.
     pub fn weigh(&mut self, isa: Isa, logits: &[f32], law: Law) {
-        assert!(logits.len() <= MAX_ROW, "a row of more than {MAX_ROW} logits");
-        self.weights.resize(logits.len(), 0.0);
-        self.runs.resize(logits.len().div_ceil(RUN), 0);
+        self.resize(logits.len());
         weigh(isa, logits, law, &mut self.weights, &mut self.runs);
+    }
+
+    /// Those of `logits`; what is below `least` becomes 0.
+    pub fn weigh_from(&mut self, isa: Isa, logits: &[f32], law: Law, least: f32) {
+        self.resize(logits.len());
+        weigh_from(isa, logits, law, least, &mut self.weights, &mut self.runs);
+    }
+
+    fn resize(&mut self, len: usize) {
+        assert!(len <= MAX_ROW, "a row of more than {MAX_ROW} logits");
+        self.weights.resize(len, 0.0);
+        self.runs.resize(len.div_ceil(RUN), 0);
     }
 
     /// Only tokens up to `last`, and with weights from `least` on, keep theirs; the others' become 0.
     pub fn keep(&mut self, isa: Isa, ids: &[u32], logits: &[f32], last: Ranked, least: f32) {
         keep(isa, ids, logits, (last.id(), last.logit()), least, &mut self.weights, &mut self.runs);
-    }
-
-    /// Those below `least` become 0.
-    pub fn drop_below(&mut self, isa: Isa, least: f32) {
-        drop_below(isa, least, &mut self.weights, &mut self.runs);
     }
 
     /// One for each logit.
@@ -139,6 +144,32 @@ impl Sums {
     }
 }
 
+/// Weighs run by run; `choose` may change a group's weights before they count.
+#[inline(always)]
+fn weigh_runs(
+    logits: &[f32],
+    law: Law,
+    weights: &mut [f32],
+    runs: &mut [u64],
+    choose: impl Fn([f32; GROUP]) -> [f32; GROUP],
+) {
+    for ((logits, weights), run) in logits.chunks(RUN).zip(weights.chunks_mut(RUN)).zip(runs) {
+        let mut sums = Sums::new();
+        let (logits, logits_rest) = logits.as_chunks::<GROUP>();
+        let (weights, weights_rest) = weights.as_chunks_mut::<GROUP>();
+        for (logits, weights) in logits.iter().zip(weights) {
+            *weights = choose(law.weights(logits));
+            sums.add(weights);
+        }
+        if !logits_rest.is_empty() {
+            let weights = choose(law.weights(&padded(logits_rest, f32::NEG_INFINITY)));
+            weights_rest.copy_from_slice(&weights[..logits_rest.len()]);
+            sums.add(&weights);
+        }
+        *run = sums.total();
+    }
+}
+
 #[inline(always)]
 fn keep_group(
     ids: &[u32; GROUP],
@@ -163,38 +194,13 @@ fn padded<T: Copy>(values: &[T], filler: T) -> [T; GROUP] {
 
 per_isa! {
     fn weigh(logits: &[f32], law: Law, weights: &mut [f32], runs: &mut [u64]) {
-        for ((logits, weights), run) in logits.chunks(RUN).zip(weights.chunks_mut(RUN)).zip(runs) {
-            let mut sums = Sums::new();
-            let (logits, logits_rest) = logits.as_chunks::<GROUP>();
-            let (weights, weights_rest) = weights.as_chunks_mut::<GROUP>();
-            for (logits, weights) in logits.iter().zip(weights) {
-                *weights = law.weights(logits);
-                sums.add(weights);
-            }
-            if !logits_rest.is_empty() {
-                let weights = law.weights(&padded(logits_rest, f32::NEG_INFINITY));
-                weights_rest.copy_from_slice(&weights[..logits_rest.len()]);
-                sums.add(&weights);
-            }
-            *run = sums.total();
-        }
+        weigh_runs(logits, law, weights, runs, |weights| weights);
     }
 
-    fn drop_below(least: f32, weights: &mut [f32], runs: &mut [u64]) {
-        for (weights, run) in weights.chunks_mut(RUN).zip(runs) {
-            let mut sums = Sums::new();
-            let (weights, rest) = weights.as_chunks_mut::<GROUP>();
-            for weights in weights {
-                *weights = weights.map(|weight| if weight >= least { weight } else { 0.0 });
-                sums.add(weights);
-            }
-            if !rest.is_empty() {
-                let weights = padded(rest, 0.0).map(|weight| if weight >= least { weight } else { 0.0 });
-                rest.copy_from_slice(&weights[..rest.len()]);
-                sums.add(&weights);
-            }
-            *run = sums.total();
-        }
+    fn weigh_from(logits: &[f32], law: Law, least: f32, weights: &mut [f32], runs: &mut [u64]) {
+        weigh_runs(logits, law, weights, runs, |weights| {
+            weights.map(|weight| if weight >= least { weight } else { 0.0 })
+        });
     }
 
     fn keep(ids: &[u32], logits: &[f32], last: (u32, f32), least: f32, weights: &mut [f32], runs: &mut [u64]) {
