@@ -198,8 +198,11 @@ per_isa! {
     }
 
     fn weigh_from(logits: &[f32], law: Law, least: f32, weights: &mut [f32], runs: &mut [u64]) {
-        weigh_runs(logits, law, weights, runs, |weights| {
-            weights.map(|weight| if weight >= least { weight } else { 0.0 })
+        weigh_runs(logits, law, weights, runs, |mut weights| {
+            for weight in &mut weights {
+                *weight = if *weight < least { 0.0 } else { *weight };
+            }
+            weights
         });
     }
 

@@ -26,7 +26,7 @@ pub mod waiting;
 mod waits;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::block_hash::{BlockHash, BlockHasher, CacheScope, random_u64};
 use crate::block_pool::BlockPool;
@@ -51,6 +51,7 @@ use crate::vocabulary::Vocabulary;
 use config::SchedulerConfig;
 use forecast::LengthForecast;
 use policy::ServiceOrder;
+pub use results::ForEachPiece;
 use step_time::StepTimeModel;
 use tenants::{TenantKey, Tenants};
 use wait_estimate::{AdmissionPace, Waits};
@@ -93,8 +94,10 @@ struct OpenStep {
     planned: Vec<Planned>,
     num_tokens: usize,
     num_logits_rows: usize,
-    /// What `sample` chose, one per logits row.
-    sampled: Vec<Sampled>,
+    /// Those of `planned` that have a logits row.
+    sampling: Vec<Planned>,
+    /// What `sample` chose, one per logits row; threads fill it.
+    sampled: Vec<OnceLock<Sampled>>,
     is_sampled: bool,
 }
 

@@ -4,7 +4,7 @@
 //! succeeded; results that come too late, for sequences that ended or were preempted meanwhile, are dropped; the step's
 //! time is shared among its requests by their tokens, to the last nanosecond.
 
-use rayon::prelude::*;
+use std::sync::OnceLock;
 
 use super::policy::SchedulingPolicy;
 use super::{OpenStep, Planned, Scheduler, SequenceKey};
@@ -25,6 +25,10 @@ const PARALLEL_LOGITS: usize = 1 << 16;
 
 /// After so many commits, those that no living sequence has a token of are forgotten.
 const MANY_COMMITS: usize = 1 << 14;
+
+/// Calls its second argument once with each number below the first, on whatever threads it has; returns when all is done.
+/// The core has no threads of its own: those of the kernels are idle while tokens are chosen.
+pub type ForEachPiece<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
 
 /// A step's time, dealt out by rows so that the parts add up to the last nanosecond.
 struct TimeShares {
@@ -55,37 +59,46 @@ impl Scheduler {
     }
 
     /// Chooses a token for each logits row of the oldest open step; `logits` is `[num_logits_rows, vocab_size]`.
-    pub fn sample(&mut self, logits: &[f32], shape: (usize, usize)) -> Result<()> {
+    pub fn sample(
+        &mut self,
+        logits: &[f32],
+        shape: (usize, usize),
+        for_each_piece: ForEachPiece<'_>,
+    ) -> Result<()> {
         let vocab_size = self.config.vocab_size;
         let step = self.open_step("sample()")?;
-        let planned: Vec<_> = step.planned.iter().copied().filter(|planned| planned.needs_logits).collect();
-        if shape != (planned.len(), vocab_size) {
-            let message = format!(
-                "sample() needs logits [{}, {vocab_size}], got [{}, {}]",
-                planned.len(),
-                shape.0,
-                shape.1
-            );
+        step.sampling.clear();
+        step.sampling.extend(step.planned.iter().copied().filter(|planned| planned.needs_logits));
+        let num_rows = step.sampling.len();
+        if shape != (num_rows, vocab_size) {
+            let message =
+                format!("sample() needs logits [{num_rows}, {vocab_size}], got [{}, {}]", shape.0, shape.1);
             return Err(Error::internal(message));
         }
-        let mut sampled = std::mem::take(&mut step.sampled);
         let sequences = &self.sequences;
-        let choose = |(planned, row): (&Planned, &[f32])| match sequences.get(planned.key) {
-            Some(sequence) if sequence.incarnation == planned.incarnation => {
-                sequence.sampler.sample(row, sequence.output.len())
-            }
-            _ => Sampled { token: None, logprobs: None },
+        let step = self.steps.front_mut().expect("checked above");
+        step.sampled.clear();
+        step.sampled.resize_with(num_rows, OnceLock::new);
+        let (planned, sampled) = (&step.sampling, &step.sampled);
+        // A row's token is a function of the row and its sequence alone, so the order doesn't matter.
+        let choose = |row: usize| {
+            let Planned { key, incarnation, .. } = planned[row];
+            let chosen = match sequences.get(key) {
+                Some(sequence) if sequence.incarnation == incarnation => {
+                    let logits = &logits[row * vocab_size..][..vocab_size];
+                    sequence.sampler.sample(logits, sequence.output.len())
+                }
+                _ => Sampled { token: None, logprobs: None },
+            };
+            // If it was set before, then to the same.
+            let _ = sampled[row].set(chosen);
         };
-        if planned.len() > 1 && logits.len() >= PARALLEL_LOGITS {
-            // A row's token is a function of the row and its sequence alone, so the order doesn't matter.
-            let rows = planned.par_iter().zip_eq(logits.par_chunks_exact(vocab_size));
-            rows.map(choose).collect_into_vec(&mut sampled);
+        if num_rows > 1 && logits.len() >= PARALLEL_LOGITS {
+            for_each_piece(num_rows, &choose);
         } else {
-            sampled.clear();
-            sampled.extend(planned.iter().zip(logits.chunks_exact(vocab_size)).map(choose));
+            (0..num_rows).for_each(choose);
         }
-        let step = self.open_step("sample()")?;
-        (step.sampled, step.is_sampled) = (sampled, true);
+        step.is_sampled = true;
         Ok(())
     }
 
@@ -110,8 +123,8 @@ impl Scheduler {
                 if let Some(tokens) = sampled {
                     return (Some(tokens[row - 1]), None);
                 }
-                let Sampled { token, logprobs } = &mut step.sampled[row - 1];
-                (*token, logprobs.take())
+                let sampled = step.sampled[row - 1].take();
+                sampled.map_or((None, None), |Sampled { token, logprobs }| (token, logprobs))
             });
             let share = shares.take(num_rows);
             let Some(sequence) = self.sequences.get_mut(key).filter(|it| it.incarnation == incarnation)
