@@ -24,14 +24,13 @@ pub struct Scratch {
 /// Of `token` and of the `top` most likely ones, best first; ties by id.
 pub fn logprobs_of(isa: Isa, logits: &[f32], token: u32, top: usize, scratch: &mut Scratch) -> TokenLogprobs {
     let max = maxima(isa, logits, &mut scratch.groups);
-    let normaliser = if max.is_finite() {
+    let mut log_sum = 0.0;
+    if max.is_finite() {
         scratch.weights.weigh(isa, logits, Law { max, inverse_temperature: 1.0 });
-        f64::from(max) + (scratch.weights.total() as f64 / ONE as f64).ln()
-    } else {
-        f64::from(max)
-    };
+        log_sum = (scratch.weights.total() as f64 / ONE as f64).ln();
+    }
     let logprob = |logit: f32| {
-        let value = (f64::from(logit) - normaliser) as f32;
+        let value = (f64::from(logit) - f64::from(max) - log_sum) as f32;
         // NaN: ∞ − ∞, which is where all the probability is.
         if value.is_nan() && logit == max { 0.0 } else { value.max(FLOOR) }
     };
@@ -60,7 +59,8 @@ impl Scratch {
         }
         best.sort_unstable();
         // Then those without a chance, which are no candidates.
-        let others = logits.iter().enumerate().filter(|(_, logit)| !(**logit > f32::NEG_INFINITY));
+        let others =
+            logits.iter().enumerate().filter(|(_, logit)| logit.is_nan() || **logit == f32::NEG_INFINITY);
         let missing = top - best.len();
         best.extend(others.take(missing).map(|(id, &logit)| Ranked::new(id as u32, logit)));
     }

@@ -20,6 +20,7 @@ use crate::output::TokenLogprobs;
 use crate::sampling_params::SamplingParams;
 use isa::Isa;
 use penalties::TokenCounts;
+pub use weights::MAX_ROW;
 
 /// Colder than this is greedy: the next best token would need a logit within 1e-4 to be seen at all.
 const GREEDY_BELOW: f32 = 1e-5;

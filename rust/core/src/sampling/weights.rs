@@ -47,7 +47,7 @@ pub struct Law {
 
 impl Law {
     #[inline(always)]
-    fn weights<const N: usize>(&self, logits: &[f32; N]) -> [f32; N] {
+    fn weights<const N: usize>(self, logits: &[f32; N]) -> [f32; N] {
         exp(&logits.map(|logit| (logit - self.max) * self.inverse_temperature))
     }
 }
@@ -179,8 +179,8 @@ fn keep_group(
     weights: &mut [f32; GROUP],
 ) {
     for (weight, (&id, &logit)) in weights.iter_mut().zip(ids.iter().zip(logits)) {
-        let is_kept = (logit > last_logit) | ((logit == last_logit) & (id <= last_id));
-        *weight = if is_kept & (*weight >= least) { *weight } else { 0.0 };
+        let is_kept = logit > last_logit || (logit == last_logit && id <= last_id);
+        *weight = if is_kept && *weight >= least { *weight } else { 0.0 };
     }
 }
 

@@ -8,6 +8,7 @@
 //! Must not know: Python, torch, transports.
 
 mod admission;
+mod choosing;
 pub mod config;
 mod ending;
 pub mod forecast;
@@ -48,10 +49,10 @@ use crate::stats::Counters;
 use crate::step_plan::StepPlan;
 use crate::token_times::CommitTimes;
 use crate::vocabulary::Vocabulary;
+pub use choosing::ForEachPiece;
 use config::SchedulerConfig;
 use forecast::LengthForecast;
 use policy::ServiceOrder;
-pub use results::ForEachPiece;
 use step_time::StepTimeModel;
 use tenants::{TenantKey, Tenants};
 use wait_estimate::{AdmissionPace, Waits};

@@ -1,10 +1,8 @@
-//! `sample`, `commit`, `abort_step`: what a step's results do to its sequences.
+//! `commit`, `abort_step`: what a step's results do to its sequences.
 //!
 //! Owns: the end of the oldest open step. Invariants: blocks are published only after the step that filled them
 //! succeeded; results that come too late, for sequences that ended or were preempted meanwhile, are dropped; the step's
 //! time is shared among its requests by their tokens, to the last nanosecond.
-
-use std::sync::OnceLock;
 
 use super::policy::SchedulingPolicy;
 use super::{OpenStep, Planned, Scheduler, SequenceKey};
@@ -20,15 +18,8 @@ use crate::token_times::CommitNumber;
 /// So many sequences ahead of the one that is looked at are fetched.
 pub(super) const FETCH_AHEAD: usize = 16;
 
-/// From this many numbers on, waking the other cores costs less than it saves.
-const PARALLEL_LOGITS: usize = 1 << 16;
-
 /// After so many commits, those that no living sequence has a token of are forgotten.
 const MANY_COMMITS: usize = 1 << 14;
-
-/// Calls its second argument once with each number below the first, on whatever threads it has; returns when all is done.
-/// The core has no threads of its own: those of the kernels are idle while tokens are chosen.
-pub type ForEachPiece<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
 
 /// A step's time, dealt out by rows so that the parts add up to the last nanosecond.
 struct TimeShares {
@@ -53,53 +44,9 @@ impl TimeShares {
 }
 
 impl Scheduler {
-    fn open_step(&mut self, call: &str) -> Result<&mut OpenStep> {
+    pub(super) fn open_step(&mut self, call: &str) -> Result<&mut OpenStep> {
         let message = || Error::internal(format!("{call} needs a plan that returned True"));
         self.steps.front_mut().ok_or_else(message)
-    }
-
-    /// Chooses a token for each logits row of the oldest open step; `logits` is `[num_logits_rows, vocab_size]`.
-    pub fn sample(
-        &mut self,
-        logits: &[f32],
-        shape: (usize, usize),
-        for_each_piece: ForEachPiece<'_>,
-    ) -> Result<()> {
-        let vocab_size = self.config.vocab_size;
-        let step = self.open_step("sample()")?;
-        step.sampling.clear();
-        step.sampling.extend(step.planned.iter().copied().filter(|planned| planned.needs_logits));
-        let num_rows = step.sampling.len();
-        if shape != (num_rows, vocab_size) {
-            let message =
-                format!("sample() needs logits [{num_rows}, {vocab_size}], got [{}, {}]", shape.0, shape.1);
-            return Err(Error::internal(message));
-        }
-        let sequences = &self.sequences;
-        let step = self.steps.front_mut().expect("checked above");
-        step.sampled.clear();
-        step.sampled.resize_with(num_rows, OnceLock::new);
-        let (planned, sampled) = (&step.sampling, &step.sampled);
-        // A row's token is a function of the row and its sequence alone, so the order doesn't matter.
-        let choose = |row: usize| {
-            let Planned { key, incarnation, .. } = planned[row];
-            let chosen = match sequences.get(key) {
-                Some(sequence) if sequence.incarnation == incarnation => {
-                    let logits = &logits[row * vocab_size..][..vocab_size];
-                    sequence.sampler.sample(logits, sequence.output.len())
-                }
-                _ => Sampled { token: None, logprobs: None },
-            };
-            // If it was set before, then to the same.
-            let _ = sampled[row].set(chosen);
-        };
-        if num_rows > 1 && logits.len() >= PARALLEL_LOGITS {
-            for_each_piece(num_rows, &choose);
-        } else {
-            (0..num_rows).for_each(choose);
-        }
-        step.is_sampled = true;
-        Ok(())
     }
 
     /// Ends the oldest open step with the tokens of `sample`, or with these.
