@@ -46,7 +46,7 @@ impl Candidates {
 }
 
 /// Gathers the `k` best of a row, and perhaps others: each of the k best groups (see `row::maxima`) has a token that is as
-/// good as the last of them. All that have a chance, if there are fewer groups.
+/// good as the last of them. If there are fewer groups, the whole row is searched.
 pub fn gather_best(
     isa: Isa,
     logits: &[f32],
@@ -56,7 +56,8 @@ pub fn gather_best(
     candidates: &mut Candidates,
     selection: &mut Selection,
 ) {
-    let last = selection.last_of_best(isa, groups, max, |at| at as u32, |_| 1, k as u64);
+    let among = if k <= groups.len() { groups } else { logits };
+    let last = selection.last_of_best(isa, among, max, |at| at as u32, |_| 1, k as u64);
     candidates.gather(isa, logits, last.map_or(f32::NEG_INFINITY, Ranked::logit));
 }
 
@@ -73,7 +74,7 @@ pub struct Selection {
 
 impl Selection {
     /// The last of the fewest best candidates that amount to `wanted`; None if all together don't. `max` is the largest
-    /// of `logits`, none of which is NaN.
+    /// of `logits`; NaN counts as −∞.
     pub fn last_of_best(
         &mut self,
         isa: Isa,
