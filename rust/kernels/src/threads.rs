@@ -57,7 +57,7 @@ fn build_pool(n: usize) -> usize {
 
 /// Calls `work(piece)` once for each piece, on about `num_threads` threads; returns when all is done.
 /// A panic of `work` goes on in the caller, after the other threads have stopped.
-pub(crate) fn for_each_piece(num_threads: usize, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
+pub fn for_each_piece(num_threads: usize, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
     let helpers = num_threads.min(pieces).saturating_sub(1);
     if helpers == 0 {
         (0..pieces).for_each(work);
