@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-__all__ = ["DEFAULT_MODEL", "EngineConfig", "engine_config"]
+__all__ = ["DEFAULT_MODEL", "EngineConfig", "Quantization", "engine_config"]
 
 DEFAULT_MODEL = "smollm2"
+
+Quantization: TypeAlias = Literal["auto", "int16", "int8", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,9 @@ class EngineConfig:
     """Tenants never share computed prefixes, nor learn of each other's by how fast an answer begins."""
     dtype: Literal["float32", "auto"] = "auto"
     """Of weights and KV cache; float32 on a CPU."""
+    quantization: Quantization = "auto"
+    """How the quantised weights of a GGUF file are multiplied with: as they are, with activations rounded to
+    int16 (`auto`: as good as float32) or int8 (faster, less exact); or dequantised to float32 (`none`)."""
     threads: int | None = None
     """CPU threads that compute; the cores this process may use by default."""
     kernels: Literal["rust", "reference"] = "rust"

@@ -1,8 +1,9 @@
-"""The default model against `transformers` (float32, eager), which dequantises the same GGUF file itself."""
+"""The default model against `transformers` (eager), which dequantises the same GGUF file itself."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -56,7 +57,11 @@ def reference_logits(reference: Any, token_ids: list[int]) -> torch.Tensor:
 def test_logits_equal_transformers(
     loaded: LoadedModel, reference: Any, prompts: dict[str, list[int]]
 ) -> None:
-    """Every prompt in one batch, and the longest in chunks: within 1e-4 at every position."""
+    """Every prompt in one batch, and the longest in chunks: within 1e-4 of float64 at every position.
+
+    `transformers` in float32 is itself 1e-4 away, on some machines.
+    """
+    reference = copy.deepcopy(reference).double()
     expected = {key: reference_logits(reference, prompt) for key, prompt in prompts.items()}
     logits = PagedRunner(loaded.model).step(prompts, all_rows=True)
     assert (logits - torch.cat([expected[key] for key in prompts])).abs().max() < TOLERANCE
@@ -68,14 +73,35 @@ def test_logits_equal_transformers(
         assert (logits - expected[key][start : start + len(chunk)]).abs().max() < TOLERANCE
 
 
+def test_int16_activations_are_closer_to_float32_than_float16_weights_are(
+    loaded: LoadedModel, prompts: dict[str, list[int]]
+) -> None:
+    """Mean Kullback-Leibler divergence over all positions; float16 weights have 2e-6. And what int8 costs."""
+    exact = PagedRunner(loaded.model).step(prompts, all_rows=True).double().log_softmax(-1)
+
+    def divergence(quantization: Literal["int16", "int8"]) -> float:
+        model = load_model(default_model_file(), quantization=quantization).model
+        got = PagedRunner(model).step(prompts, all_rows=True).double().log_softmax(-1)
+        return float((exact.exp() * (exact - got)).sum(-1).mean())
+
+    assert divergence("int16") < 1e-6
+    assert 1e-5 < divergence("int8") < 2e-2
+
+
+@pytest.mark.parametrize("quantization", ["none", "int16"])
 def test_greedy_text_equals_transformers(
-    loaded: LoadedModel, reference: Any, prompts: dict[str, list[int]]
+    loaded: LoadedModel,
+    reference: Any,
+    prompts: dict[str, list[int]],
+    quantization: Literal["none", "int16"],
 ) -> None:
     """200 greedy tokens of five prompts are those that transformers would choose.
 
     One forward pass of the reference over prompt and answer shows its choice at every step, given the same
     tokens before it: by induction the two texts are the same.
     """
+    if quantization != "none":
+        loaded = load_model(default_model_file(), quantization=quantization)
     outputs = PagedRunner(loaded.model).greedy(prompts, NUM_GREEDY_TOKENS)
     for key, prompt in prompts.items():
         answer = outputs[key]

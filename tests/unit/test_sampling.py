@@ -148,3 +148,8 @@ def test_added_tokens_bring_no_spaces() -> None:
     vocabulary = Vocabulary([b"<think>", b"ok", b"</think>", b"1", b"<eos>"], special_token_ids=[4])
     assert vocabulary.decode([0, 1, 2, 3, 4]) == "<think>ok</think>1"
     assert vocabulary.decode([3, 4], skip_special_tokens=False) == "1<eos>"
+
+
+def test_a_row_that_no_vocabulary_has_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="logits: expected at most 8388608 numbers, got 8388609"):
+        sample(np.zeros(2**23 + 1, dtype=np.float32), SamplingParams(), seed=1, position=0)

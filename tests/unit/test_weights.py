@@ -63,7 +63,7 @@ def test_slots_cover_every_parameter() -> None:
     """Each element of each parameter belongs to exactly one checkpoint tensor, fused ones too."""
     options = TinyModel(tied=False, attention_bias=True, mlp_bias=True)
     model = LlamaForCausalLM(ModelConfig.from_hf(tiny_config(options)))
-    parameters = [model.embedding, model.lm_head.weight, model.final_norm]
+    parameters = [model.embedding.weight, model.lm_head.weight, model.final_norm]
     for layer in model.layers:
         parameters += [layer.input_norm, layer.mlp_norm]
         for linear in (layer.qkv, layer.attention_out, layer.gate_up, layer.down):
@@ -178,7 +178,7 @@ def test_wrong_shape(tiny: Path) -> None:
 def test_tied_without_head(tmp_path: Path) -> None:
     """D32, first case: the logits use the embeddings."""
     loaded = load_model(make_tiny_model(tmp_path / "tiny", tied=True))
-    assert loaded.model.lm_head.weight is loaded.model.embedding
+    assert loaded.model.lm_head is loaded.model.embedding
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -279,7 +279,7 @@ def test_too_little_memory(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both numbers, before anything is allocated."""
     monkeypatch.setattr(load, "available_memory_bytes", lambda: 2**18)
     message = refusal(tiny)
-    assert "tiny needs 0.0 GiB of memory in float32, 0.0 GiB are free" in message
+    assert "tiny needs 0.0 GiB of memory, 0.0 GiB are free" in message
     monkeypatch.setattr(load, "available_memory_bytes", lambda: None)
     load_model(tiny)
 

@@ -9,15 +9,22 @@ from typing import Annotated
 
 import typer
 
-from pagurid.config import DEFAULT_MODEL
+from pagurid.config import DEFAULT_MODEL, Quantization
 
-__all__ = ["CostPerHour", "KvBlocks", "KvBytes", "MaxModelLen", "Model", "Threads"]
+__all__ = ["CostPerHour", "KvBlocks", "KvBytes", "MaxModelLen", "Model", "QuantizationOption", "Threads"]
 
 Model = Annotated[
     str, typer.Option(help=f"`{DEFAULT_MODEL}`, a directory with safetensors, or a .gguf file.")
 ]
 MaxModelLen = Annotated[
     int | None, typer.Option(help="Longest prompt + answer in tokens; the model's context by default.")
+]
+QuantizationOption = Annotated[
+    Quantization,
+    typer.Option(
+        help="Quantised weights: activations are rounded to int16 (auto: as good as float32) or int8 "
+        "(faster, less exact), or the weights are dequantised (none)."
+    ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
 KvBlocks = Annotated[int | None, typer.Option(help="Size of the KV pool in blocks.")]

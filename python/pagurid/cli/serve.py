@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from pagurid.cli.options import CostPerHour, KvBlocks, KvBytes, MaxModelLen, Model, Threads
+from pagurid.cli.options import (
+    CostPerHour,
+    KvBlocks,
+    KvBytes,
+    MaxModelLen,
+    Model,
+    QuantizationOption,
+    Threads,
+)
 from pagurid.config import DEFAULT_MODEL, EngineConfig
 
 __all__ = ["serve"]
@@ -44,6 +52,7 @@ def serve(
         bool, typer.Option("--isolate-tenants", help="Tenants never share computed prefixes.")
     ] = False,
     dtype: Annotated[Literal["auto", "float32"], typer.Option(help="Of weights and KV cache.")] = "auto",
+    quantization: QuantizationOption = "auto",
     kernels: Annotated[Literal["rust", "reference"], typer.Option(help="What computes.")] = "rust",
     threads: Threads = None,
     cost_per_hour: CostPerHour = None,
@@ -84,6 +93,7 @@ def serve(
         max_queue_wait_ms=max_queue_wait_ms,
         isolate_tenants=isolate_tenants,
         dtype=dtype,
+        quantization=quantization,
         kernels=kernels,
         threads=threads,
         cost_per_hour=cost_per_hour,

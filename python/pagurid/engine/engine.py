@@ -44,7 +44,10 @@ class Engine:
         self.config = config
         _set_threads(config)
         loaded = load_model(
-            resolve_model(config.model), max_model_len=config.max_model_len, kernels=config.kernels
+            resolve_model(config.model),
+            max_model_len=config.max_model_len,
+            kernels=config.kernels,
+            quantization=config.quantization,
         )
         self.model_config = loaded.config
         self.tokenizer = loaded.tokenizer

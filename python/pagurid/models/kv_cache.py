@@ -37,6 +37,9 @@ class KvCache:
         shape = (config.num_layers, num_blocks, config.num_kv_heads)
         self.k = _untouched_zeros((*shape, config.head_dim, block_size), dtype, device)
         self.v = _untouched_zeros((*shape, block_size, config.head_dim), dtype, device)
+        self._layers = list(
+            zip(self.k.unbind(), self.v.unbind(), strict=True)
+        )  # views: once, not in each step
 
     @staticmethod
     def bytes_per_block_of(
@@ -48,7 +51,7 @@ class KvCache:
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of one layer, as the kernels take them."""
-        return self.k[index], self.v[index]
+        return self._layers[index]
 
     def copy_blocks(self, pairs: torch.Tensor) -> None:
         """Copies blocks in all layers: `pairs` is int32 `[n, 2]` (from, to); all reads come first."""

@@ -19,19 +19,22 @@ from pagurid import ops
 from pagurid.models.rope import cos_sin_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pagurid.models.config import ModelConfig
     from pagurid.models.kv_cache import KvCache
     from pagurid.models.step_inputs import StepInputs
+    from pagurid.ops import QuantizedWeight
 
 __all__ = ["Linear", "LlamaForCausalLM", "LlamaLayer"]
 
 
 class Linear:
-    """y = x Wᵀ (+ bias), W `[out_features, in_features]`."""
+    """y = x Wᵀ (+ bias), W `[out_features, in_features]`; a quantised W has its bias inside."""
 
     __slots__ = ("bias", "weight")
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(self, weight: Tensor | QuantizedWeight, bias: Tensor | None = None) -> None:
         self.weight = weight
         self.bias = bias
 
@@ -42,6 +45,8 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, in_features] → [T, out_features]."""
+        if not isinstance(self.weight, Tensor):
+            return ops.quantized_linear(x, self.weight)
         y: Tensor = ops.linear(x, self.weight)
         return y if self.bias is None else y.add_(self.bias)
 
@@ -61,18 +66,18 @@ class LlamaLayer:
 
 
 class LlamaForCausalLM:
-    """The model of one `ModelConfig`, float32 on the CPU."""
+    """The model of one `ModelConfig` on the CPU: float32, the linear layers perhaps quantised."""
 
     def __init__(self, config: ModelConfig, *, max_model_len: int | None = None) -> None:
         self.config = config
         self.max_model_len = max_model_len or config.max_position_embeddings
         self.scale = config.head_dim**-0.5
         self.cos_sin = cos_sin_table(config, self.max_model_len)  # [max_model_len, head_dim]
-        self.embedding = torch.empty(config.vocab_size, config.hidden_size)
+        self.embedding = Linear.empty(config.hidden_size, config.vocab_size)  # row t is token t's
         self.layers = [self._make_layer() for _ in range(config.num_layers)]
         self.final_norm = torch.empty(config.hidden_size)
         self.lm_head = (
-            Linear(self.embedding)
+            self.embedding
             if config.tie_word_embeddings
             else Linear.empty(config.hidden_size, config.vocab_size)
         )
@@ -82,7 +87,7 @@ class LlamaForCausalLM:
         """Computes T tokens of S sequences, writes their K and V; logits [R, vocab_size] of `logits_rows`."""
         config = self.config
         eps = config.rms_norm_eps
-        residual = self.embedding[inputs.token_ids]  # [T, hidden]
+        residual = ops.embedding(inputs.token_ids, self.embedding.weight)  # [T, hidden]
         x = ops.rms_norm(residual, self.layers[0].input_norm, eps)
         for index, layer in enumerate(self.layers):
             k_cache, v_cache = kv_cache.layer(index)
@@ -119,14 +124,34 @@ class LlamaForCausalLM:
 
     __call__ = forward
 
-    def parameter_slots(self) -> dict[str, Tensor]:
-        """Checkpoint name → the part of a parameter it fills, in its checkpoint's shape. They cover all."""
+    def linear_parts(self) -> Iterator[tuple[Linear, dict[str, int]]]:
+        """Each linear layer with the checkpoint weights that lie in it one below the other: name → rows."""
         config = self.config
         q_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         inner = config.intermediate_size
-        slots = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.final_norm}
+        yield self.embedding, {"model.embed_tokens.weight": config.vocab_size}
         if not config.tie_word_embeddings:
-            slots["lm_head.weight"] = self.lm_head.weight
+            yield self.lm_head, {"lm_head.weight": config.vocab_size}
+        for index, layer in enumerate(self.layers):
+            attention, mlp = f"model.layers.{index}.self_attn.", f"model.layers.{index}.mlp."
+            yield (
+                layer.qkv,
+                {
+                    attention + "q_proj.weight": q_rows,
+                    attention + "k_proj.weight": kv_rows,
+                    attention + "v_proj.weight": kv_rows,
+                },
+            )
+            yield layer.attention_out, {attention + "o_proj.weight": config.hidden_size}
+            yield layer.gate_up, {mlp + "gate_proj.weight": inner, mlp + "up_proj.weight": inner}
+            yield layer.down, {mlp + "down_proj.weight": config.hidden_size}
+
+    def parameter_slots(self) -> dict[str, Tensor]:
+        """Checkpoint name → the part of a parameter it fills, in its checkpoint's shape. They cover all.
+
+        Only while nothing is quantised.
+        """
+        slots = {"model.norm.weight": self.final_norm}
         for index, layer in enumerate(self.layers):
             prefix = f"model.layers.{index}."
             slots[prefix + "input_layernorm.weight"] = layer.input_norm
@@ -134,19 +159,13 @@ class LlamaForCausalLM:
             if layer.q_norm is not None and layer.k_norm is not None:
                 slots[prefix + "self_attn.q_norm.weight"] = layer.q_norm
                 slots[prefix + "self_attn.k_norm.weight"] = layer.k_norm
-            fused = (
-                ("self_attn.", layer.qkv, (("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows))),
-                ("self_attn.", layer.attention_out, (("o_proj", config.hidden_size),)),
-                ("mlp.", layer.gate_up, (("gate_proj", inner), ("up_proj", inner))),
-                ("mlp.", layer.down, (("down_proj", config.hidden_size),)),
-            )
-            for block, linear, parts in fused:
-                start = 0
-                for name, rows in parts:
-                    slots[f"{prefix}{block}{name}.weight"] = linear.weight[start : start + rows]
-                    if linear.bias is not None:
-                        slots[f"{prefix}{block}{name}.bias"] = linear.bias[start : start + rows]
-                    start += rows
+        for linear, parts in self.linear_parts():
+            start = 0
+            for name, rows in parts.items():
+                slots[name] = linear.weight[start : start + rows]  # type: ignore[index]
+                if linear.bias is not None:
+                    slots[name.removesuffix("weight") + "bias"] = linear.bias[start : start + rows]
+                start += rows
         return slots
 
     def _make_layer(self) -> LlamaLayer:

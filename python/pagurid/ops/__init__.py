@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch.library import Library
 
+from pagurid._core.kernels import QuantizedWeight
 from pagurid.ops import checks, reference, rust
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "QuantizedWeight",
+    "embedding",
     "linear",
+    "quantized_linear",
     "rms_norm",
     "add_rms_norm",
     "silu_mul",
@@ -100,6 +104,21 @@ def _paged_attention(
     arguments = (q, k_cache, v_cache, query_start, context_lens, block_tables)
     checks.paged_attention(*arguments)
     return _selected.paged_attention(*arguments, scale)  # type: ignore[no-any-return]
+
+
+def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
+    """x [T, in], weight [out, in] → [T, out] = x weightᵀ + bias; x is rounded as the weight says.
+
+    The reference does not round x. Not registered with torch, whose signatures know no such weight.
+    """
+    checks.quantized_linear(x, weight)
+    return _selected.quantized_linear(x, weight)  # type: ignore[no-any-return]
+
+
+def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
+    """indices [T] (int32), weight [V, H] → [T, H] float32: the weight's rows."""
+    checks.embedding(indices, weight)
+    return _selected.embedding(indices, weight)  # type: ignore[no-any-return]
 
 
 # `define` and `impl` cost a call about 3 µs; the `custom_op` decorator would cost ten times that.

@@ -14,6 +14,8 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pagurid._core.kernels import QuantizedWeight
+
 _FLOAT32, _INT32, _INT64 = torch.float32, torch.int32, torch.int64
 MAX_HEAD_DIM = 256
 
@@ -23,6 +25,20 @@ def linear(x: Tensor, weight: Tensor) -> None:
     _check("weight", weight, 2)
     if x.shape[1] != weight.shape[1]:
         raise ValueError(f"linear needs x [T, in] and weight [out, in]; got {_shape(x)} and {_shape(weight)}")
+
+
+def quantized_linear(x: Tensor, weight: QuantizedWeight) -> None:
+    _check("x", x, 2)
+    if x.shape[1] != weight.shape[1]:
+        raise ValueError(
+            f"quantized_linear needs x [T, in] and W [out, in]; got {_shape(x)} and {list(weight.shape)}"
+        )
+
+
+def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> None:
+    _check("indices", indices, 1, _INT32)
+    if isinstance(weight, torch.Tensor):
+        _check("weight", weight, 2)
 
 
 def rms_norm(x: Tensor, weight: Tensor) -> None:

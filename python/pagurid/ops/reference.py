@@ -14,9 +14,26 @@ import torch.nn.functional as F
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pagurid._core.kernels import QuantizedWeight
+
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x, weight)
+
+
+def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
+    zero = torch.zeros(1, weight.shape[1])
+    bias = torch.empty(1, weight.shape[0])
+    weight.multiply(zero.data_ptr(), bias.data_ptr(), 1)
+    return F.linear(x, embedding(torch.arange(weight.shape[0], dtype=torch.int32), weight)) + bias
+
+
+def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
+    if isinstance(weight, torch.Tensor):
+        return F.embedding(indices, weight)
+    rows = torch.empty(len(indices), weight.shape[1])
+    weight.read_rows(indices.data_ptr(), rows.data_ptr(), len(indices))
+    return rows
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

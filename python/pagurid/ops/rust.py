@@ -15,12 +15,30 @@ from pagurid._core import kernels
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pagurid._core.kernels import QuantizedWeight
+
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     rows, in_features = x.shape
     out_features = weight.shape[0]
     out = torch.empty((rows, out_features))
     kernels.linear(x.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, in_features, out_features)
+    return out
+
+
+def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
+    rows = x.shape[0]
+    out = torch.empty((rows, weight.shape[0]))
+    weight.multiply(x.data_ptr(), out.data_ptr(), rows)
+    return out
+
+
+def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
+    if isinstance(weight, torch.Tensor):
+        return weight[indices]
+    rows = indices.shape[0]
+    out = torch.empty((rows, weight.shape[1]))
+    weight.read_rows(indices.data_ptr(), out.data_ptr(), rows)
     return out
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pagurid.errors import ModelLoadError
 from pagurid.models.registry import architecture_of_gguf
-from pagurid.weights.fill import CheckpointTensor
+from pagurid.weights.fill import CheckpointTensor, QuantizedBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,9 @@ _DEQUANTIZED = (
     Kind.Q4_K,
     Kind.Q5_K,
     Kind.Q6_K,
+)
+_MULTIPLIED_AS_THEY_ARE = frozenset(
+    kind for kind in _DEQUANTIZED if kind not in (Kind.F32, Kind.F16, Kind.BF16)
 )
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -125,17 +128,28 @@ class GgufFile:
                     f"supported: {', '.join(kind.name for kind in _DEQUANTIZED)}"
                 )
             read = partial(self.read, name)
+            row_order: list[int] | None = None
             checkpoint_name = _TOP.get(name, name)
             if (match := _LAYER_NAME.fullmatch(name)) and match[2] in _LAYER:
                 checkpoint_name = f"model.layers.{match[1]}.{_LAYER[match[2]]}.{match[3]}"
                 if match[2] in heads:
                     read = partial(self._read_half_split, name, heads[match[2]])
+                    row_order = _half_split(torch.arange(self.shape(name)[0]), heads[match[2]]).tolist()
             source = f"{self.file} ({name})"
-            checkpoint.append(CheckpointTensor(checkpoint_name, source, self.shape(name), read))
+            quantized = None
+            if tensor.tensor_type in _MULTIPLIED_AS_THEY_ARE and len(self.shape(name)) == 2:
+                quantized = QuantizedBlocks(tensor.tensor_type.name, tensor.data, row_order)
+            checkpoint.append(CheckpointTensor(checkpoint_name, source, self.shape(name), read, quantized))
         return checkpoint
 
     def _read_half_split(self, name: str, num_heads: int) -> Tensor:
-        """Rows of each head from pairs side by side (0, 1), (2, 3), … to halves (0, d/2), (1, d/2 + 1), …"""
-        tensor = self.read(name)  # [num_heads * head_dim, …]
-        pairs = tensor.view(num_heads, -1, 2, *tensor.shape[1:])
-        return pairs.transpose(1, 2).reshape(tensor.shape)
+        return _half_split(self.read(name), num_heads)
+
+
+def _half_split(tensor: Tensor, num_heads: int) -> Tensor:
+    """Rows of each head from pairs side by side (0, 1), (2, 3), … to halves (0, d/2), (1, d/2 + 1), …
+
+    `tensor` is [num_heads * head_dim, …].
+    """
+    pairs = tensor.view(num_heads, -1, 2, *tensor.shape[1:])
+    return pairs.transpose(1, 2).reshape(tensor.shape)

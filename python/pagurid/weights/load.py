@@ -7,10 +7,9 @@ Must not know: the engine, requests.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-import torch
+from typing import TYPE_CHECKING, Final, Literal
 
 from pagurid import ops
 from pagurid.errors import ModelLoadError
@@ -28,9 +27,17 @@ from pagurid.weights.safetensors_dir import safetensors_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pagurid.config import Quantization
     from pagurid.tokenizer import Tokenizer
 
 __all__ = ["LoadedModel", "load_model"]
+
+_ACTIVATIONS: Final[dict[Quantization, Literal["int8", "int16"] | None]] = {
+    "auto": "int16",
+    "int16": "int16",
+    "int8": "int8",
+    "none": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +55,33 @@ def load_model(
     *,
     max_model_len: int | None = None,
     kernels: Literal["rust", "reference"] = "rust",
+    quantization: Quantization = "none",
 ) -> LoadedModel:
     """Loads a directory with safetensors, a .gguf file, or a directory with just one such file.
 
     ModelLoadError says in one line what is wrong.
+    `quantization` says what becomes of the quantised weights of a GGUF file, as in `EngineConfig`.
     `max_model_len` bounds the positions that can be computed; the model's own context by default.
     """
     if not path.exists():
         raise ModelLoadError(f"{path} does not exist")
     ops.select(kernels)
     if path.is_dir():
-        return _load_directory(path, max_model_len)
+        return _load_directory(path, max_model_len, quantization)
     if path.suffix == ".gguf":
-        return _load_gguf(path, max_model_len)
+        return _load_gguf(path, max_model_len, quantization)
     raise ModelLoadError(f"{path} is neither a directory with safetensors nor a .gguf file")
 
 
-def _load_directory(directory: Path, max_model_len: int | None) -> LoadedModel:
+def _load_directory(directory: Path, max_model_len: int | None, quantization: Quantization) -> LoadedModel:
     config_file = directory / "config.json"
     if not config_file.exists() and (files := sorted(directory.glob("*.gguf"))):
         if len(files) > 1:
             names = ", ".join(file.name for file in files)
             raise ModelLoadError(f"{directory} holds several GGUF files, name one of them: {names}")
-        return _load_gguf(files[0], max_model_len)
+        return _load_gguf(files[0], max_model_len, quantization)
+    if quantization in ("int16", "int8"):
+        raise ModelLoadError(_nothing_quantized(directory, quantization))
     content = read_json(config_file)
     config = ModelConfig.from_hf(content, file=str(config_file))
     tensors = safetensors_of(directory)
@@ -81,28 +92,39 @@ def _load_directory(directory: Path, max_model_len: int | None) -> LoadedModel:
         eos_token_ids=config.eos_token_ids.union(token_ids_of(generation.get("eos_token_id"))),
     )
     config = dataclasses.replace(config, eos_token_ids=tokenizer.eos_token_ids)
-    model = _empty_model(config, max_model_len, directory.name)
+    model = _empty_model(config, max_model_len, directory.name, config.num_parameters * 4)
     fill_parameters(model, tensors, title=directory.name)
     return LoadedModel(model, config, tokenizer, directory.name)
 
 
-def _load_gguf(file: Path, max_model_len: int | None) -> LoadedModel:
+def _load_gguf(file: Path, max_model_len: int | None, quantization: Quantization) -> LoadedModel:
     gguf_file = GgufFile(file)
     config = config_of_gguf(gguf_file)
     tokenizer = tokenizer_from_gguf(gguf_file.metadata, vocab_size=config.vocab_size, file=str(file))
     config = dataclasses.replace(config, eos_token_ids=tokenizer.eos_token_ids)
-    model = _empty_model(config, max_model_len, file.name)
-    fill_parameters(model, gguf_file.tensors(config), title=file.name)
+    tensors = gguf_file.tensors(config)
+    stays = [tensor.quantized for tensor in tensors if tensor.quantized is not None]
+    if quantization in ("int16", "int8") and not stays:
+        raise ModelLoadError(_nothing_quantized(file, quantization))
+    needed = config.num_parameters * 4
+    if quantization != "none":
+        floats = sum(math.prod(tensor.shape) for tensor in tensors if tensor.quantized is None)
+        needed = 4 * floats + sum(blocks.data.nbytes for blocks in stays)
+    model = _empty_model(config, max_model_len, file.name, needed)
+    fill_parameters(model, tensors, title=file.name, activations=_ACTIVATIONS[quantization])
     return LoadedModel(model, config, tokenizer, file.stem)
 
 
-def _empty_model(config: ModelConfig, max_model_len: int | None, name: str) -> LlamaForCausalLM:
-    """Uninitialised, if there is memory for it: a system out of memory kills without a word."""
-    needed = config.num_parameters * torch.float32.itemsize
+def _nothing_quantized(path: Path, quantization: Quantization) -> str:
+    return f"--quantization {quantization} needs a GGUF file with quantised weights; {path} has none"
+
+
+def _empty_model(config: ModelConfig, max_model_len: int | None, name: str, needed: int) -> LlamaForCausalLM:
+    """Uninitialised, if there are `needed` bytes of memory: a system out of memory kills without a word."""
     available = available_memory_bytes()
     if available is not None and needed > available:
         raise ModelLoadError(
-            f"{name} needs {needed / 2**30:.1f} GiB of memory in float32, "
+            f"{name} needs {needed / 2**30:.1f} GiB of memory, "
             f"{available / 2**30:.1f} GiB are free; use a smaller model or a larger machine"
         )
     return LlamaForCausalLM(config, max_model_len=_context(config, max_model_len))

@@ -263,7 +263,7 @@ fn a_wrong_call_is_an_error_and_the_step_stays_open() {
         assert_eq!(toy.scheduler.commit(Some(wrong)).unwrap_err().code, ErrorCode::Internal);
     }
     assert!(toy.scheduler.commit(None).is_err(), "nothing was sampled");
-    assert!(toy.scheduler.sample(&[0.0; 3], (1, 3)).is_err());
+    assert!(toy.scheduler.sample(&[0.0; 3], (1, 3), &|_, _| {}).is_err());
     toy.scheduler.commit(Some(&[1])).unwrap();
     toy.run();
 }

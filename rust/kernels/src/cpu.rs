@@ -29,9 +29,17 @@ impl Isa {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            let narrow = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let narrow = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
             // Without the VL part the compiler may use only half of the registers.
-            if narrow && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+            if narrow
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni")
+            {
                 found.push(Isa(Kind::Avx512));
             }
             if narrow {

@@ -15,7 +15,7 @@ use pagurid_kernels::InvalidArgument;
 ///
 /// # Safety
 /// The module's contract.
-unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
+pub(crate) unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
     if len == 0 {
         return &[]; // an empty tensor's address may be null
     }
@@ -27,7 +27,7 @@ unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
 ///
 /// # Safety
 /// The module's contract.
-unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
+pub(crate) unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
     if len == 0 {
         return &mut [];
     }
@@ -41,7 +41,7 @@ const GIL_WORK: usize = 400_000;
 /// Runs a kernel. The GIL is given up only for longer ones: getting it back from a busy event loop may take the
 /// interpreter's switch interval (5 ms), more than all the short calls of a step together.
 /// A panic becomes a Python exception that `except Exception` catches.
-fn call(
+pub(crate) fn call(
     py: Python<'_>,
     work: usize,
     kernel: impl FnOnce() -> Result<(), InvalidArgument> + Send,
@@ -58,7 +58,7 @@ fn call(
     }
 }
 
-fn to_python(error: InvalidArgument) -> PyErr {
+pub(crate) fn to_python(error: InvalidArgument) -> PyErr {
     PyValueError::new_err(error.0)
 }
 
@@ -73,6 +73,9 @@ pub mod kernels {
     use pagurid_kernels::linear::LinearShape;
     use pagurid_kernels::rope::RopeInputs;
     use pagurid_kernels::{Cpu, Isa, activation, attention, linear as linear_kernel, norm, rope, threads};
+
+    #[pymodule_export]
+    use crate::quantized::QuantizedWeight;
 
     use super::{call, slice, slice_mut, to_python};
 

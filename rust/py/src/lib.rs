@@ -9,6 +9,7 @@ mod errors;
 mod figures;
 mod kernels;
 mod outputs;
+mod quantized;
 mod sampling;
 mod scheduler;
 mod scheduler_config;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use numpy::PyReadonlyArray1;
 use pagurid_core::error::Error;
-use pagurid_core::sampling::SequenceSampler;
+use pagurid_core::sampling::{MAX_ROW, SequenceSampler};
 use pagurid_core::sampling_params;
 use pyo3::prelude::*;
 
@@ -210,6 +210,12 @@ pub fn sample(
     let logits = logits.as_slice().map_err(|_| {
         to_python(&Error::invalid("logits", "logits: expected a contiguous array, got one with gaps"))
     })?;
+    if logits.len() > MAX_ROW {
+        return Err(to_python(&Error::invalid(
+            "logits",
+            format!("logits: expected at most {MAX_ROW} numbers, got {}", logits.len()),
+        )));
+    }
     sampler.sample(logits, position).token.ok_or_else(|| {
         to_python(&Error::invalid("logits", "logits: expected at least one number above -inf, got none"))
     })

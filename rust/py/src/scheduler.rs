@@ -14,6 +14,7 @@ use pagurid_core::intake::Intake;
 use pagurid_core::outputs::Outputs;
 use pagurid_core::request::RequestOptions;
 use pagurid_core::scheduler;
+use pagurid_kernels::threads;
 use pagurid_lockfree::Mailbox;
 use pyo3::prelude::*;
 
@@ -245,7 +246,10 @@ impl Scheduler {
         let slice = logits.as_slice().map_err(|_| {
             to_python(&Error::internal("sample() needs logits that are contiguous, row by row"))
         })?;
-        self.with_engine(py, true, |engine| engine.sample(slice, shape))
+        let for_each_piece = |pieces: usize, work: &(dyn Fn(usize) + Sync)| {
+            threads::for_each_piece(threads::num_threads(), pieces, work);
+        };
+        self.with_engine(py, true, |engine| engine.sample(slice, shape, &for_each_piece))
     }
 
     /// Ends the step with the tokens of `sample`, or with these (`[num_logits_rows]`).

@@ -1,179 +1,155 @@
 //! From adjusted logits to the law a token is drawn from: temperature, then `top_k`, then `top_p`, then `min_p`.
 //!
-//! Owns: which tokens stay possible, and the draw. Ties at a cut go to the lower id. Sums run in f64 in a fixed order,
-//! so a draw depends on nothing but its row. Nothing sorts the whole vocabulary unless the law itself is that flat.
+//! Owns: which tokens stay possible. Ties at a cut go to the lower id. A draw depends on nothing but its row: weights are
+//! the same on every machine, and their sums are exact. Nothing sorts the whole vocabulary.
 //! Must not know: penalties, random generators.
 
-use super::exp::exp;
-use super::row::{Ranked, maximum};
+use super::candidates::{Candidates, Selection, gather_best};
+use super::isa::Isa;
+use super::row::{Ranked, maxima};
+use super::weights::{Law, ONE, Weights, portion, units};
 use crate::sampling_params::SamplingParams;
 
-/// Weights are summed in runs of this length, so that a draw finds its run first and its token in it.
-const RUN: usize = 256;
-/// How much less likely than the best a token may be to be looked at in each round of the `top_p` search.
-const TOP_P_ROUNDS: [f32; 4] = [1e-2, 1e-4, 1e-7, 0.0];
+/// Less than half a unit of `weights`, so it counts as nothing.
+const NEGLIGIBLE: f64 = 1.0 / (1u64 << 42) as f64;
+/// From here on a weight is within 2 % of its units, and rounding can't spoil the bound of `least_of_top_p`.
+const WELL_ROUNDED: f64 = 1.0 / (1u64 << 35) as f64;
 
 /// Buffers that live from draw to draw.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    weights: Vec<f32>,
-    runs: Vec<f64>,
-    ranked: Vec<Ranked>,
-    kept: Vec<(u32, f32)>,
+    groups: Vec<f32>,
+    weights: Weights,
+    candidates: Candidates,
+    selection: Selection,
 }
 
 /// One token of the law; `uniform` is in [0, 1). None if every logit is −∞ or NaN.
-pub fn draw(params: &SamplingParams, logits: &[f32], uniform: f64, scratch: &mut Scratch) -> Option<u32> {
-    let max = maximum(logits);
+pub fn draw(
+    isa: Isa,
+    params: &SamplingParams,
+    logits: &[f32],
+    uniform: f64,
+    scratch: &mut Scratch,
+) -> Option<u32> {
+    let max = maxima(isa, logits, &mut scratch.groups);
     if max == f32::NEG_INFINITY {
         return None;
     }
+    if max == f32::INFINITY {
+        scratch.candidates.gather(isa, logits, max);
+        return draw_from_equals(params, scratch.candidates.ids(), uniform);
+    }
     let law = Law { max, inverse_temperature: 1.0 / params.temperature };
-    let top_k = if params.top_k <= 0 { logits.len() } else { params.top_k as usize };
-    if top_k < logits.len() {
-        scratch.keep_top_k(logits, top_k);
-        let total = scratch.kept_total(&law);
-        scratch.cut_top_p(params.top_p, total);
-    } else if params.top_p < 1.0 {
-        scratch.weigh(logits, &law);
-        let total = scratch.runs.iter().sum();
-        scratch.keep_top_p(logits, &law, params.top_p, total);
-    } else {
-        scratch.weigh(logits, &law);
-        if params.min_p > 0.0 {
-            scratch.drop_below(params.min_p);
+    let is_cut = |k: &usize| *k < logits.len();
+    let top_k = usize::try_from(params.top_k).ok().filter(|&k| k > 0).filter(is_cut);
+    let mut row = Row { isa, logits, law, scratch };
+    let last = match top_k {
+        Some(k) => {
+            let last = row.gather_top_k(k);
+            if params.top_p < 1.0 {
+                row.keep(last, 0.0);
+                let wanted = share(params.top_p, row.scratch.weights.total());
+                row.last_of_top_p(wanted)
+            } else {
+                last
+            }
         }
-        return scratch.draw_from_all(uniform);
-    }
-    scratch.kept.retain(|&(_, weight)| weight >= params.min_p);
-    scratch.kept.sort_unstable_by_key(|&(id, _)| id);
-    scratch.draw_from_kept(uniform)
+        None if params.top_p < 1.0 => {
+            row.scratch.weights.weigh(isa, logits, law);
+            let total = row.scratch.weights.total();
+            let wanted = share(params.top_p, total);
+            row.gather_top_p(total, wanted);
+            row.last_of_top_p(wanted)
+        }
+        None => {
+            if params.min_p > 0.0 {
+                scratch.weights.weigh_from(isa, logits, law, params.min_p);
+            } else {
+                scratch.weights.weigh(isa, logits, law);
+            }
+            return scratch.weights.pick(uniform).map(|id| id as u32);
+        }
+    };
+    row.keep(last, params.min_p);
+    scratch.weights.pick(uniform).map(|at| scratch.candidates.ids()[at])
 }
 
-/// Weights relative to the best token's, which is 1.
-struct Law {
-    max: f32,
-    inverse_temperature: f32,
+/// Tokens of infinite logits are equally likely, and leave nothing for others.
+fn draw_from_equals(params: &SamplingParams, ids: &[u32], uniform: f64) -> Option<u32> {
+    let mut kept = ids.len();
+    if params.top_k > 0 {
+        kept = kept.min(params.top_k as usize);
+    }
+    if params.top_p < 1.0 {
+        kept = share(params.top_p, kept as u64 * ONE).div_ceil(ONE) as usize;
+    }
+    ids.get(portion(uniform, kept as u64) as usize).copied()
 }
 
-impl Law {
-    #[inline]
-    fn weight(&self, logit: f32) -> f32 {
-        // ∞ − ∞ and 0 · ∞ are NaN: the best token itself, whatever the temperature.
-        if logit == self.max { 1.0 } else { exp((logit - self.max) * self.inverse_temperature) }
-    }
+/// At least so many units are `top_p` of the total.
+fn share(top_p: f32, total: u64) -> u64 {
+    (f64::from(top_p) * total as f64).ceil() as u64
 }
 
-impl Scratch {
-    /// All weights, and their sums by runs.
-    fn weigh(&mut self, logits: &[f32], law: &Law) {
-        self.weights.clear();
-        self.weights.extend(logits.iter().map(|&logit| law.weight(logit)));
-        self.sum_runs();
-    }
-
-    fn sum_runs(&mut self) {
-        self.runs.clear();
-        self.runs.extend(
-            self.weights.chunks(RUN).map(|run| run.iter().map(|&weight| f64::from(weight)).sum::<f64>()),
-        );
-    }
-
-    fn drop_below(&mut self, min_p: f32) {
-        for weight in &mut self.weights {
-            *weight = if *weight >= min_p { *weight } else { 0.0 };
-        }
-        self.sum_runs();
-    }
-
-    /// The k best, best first, with logits for weights.
-    fn keep_top_k(&mut self, logits: &[f32], k: usize) {
-        self.ranked.clear();
-        self.ranked.extend(logits.iter().enumerate().map(|(id, &logit)| Ranked::new(id as u32, logit)));
-        self.ranked.select_nth_unstable(k - 1);
-        self.ranked.truncate(k);
-        self.ranked.sort_unstable();
-        self.kept.clear();
-        self.kept.extend(self.ranked.iter().map(|ranked| (ranked.id(), ranked.logit())));
-    }
-
-    /// Turns the kept logits into weights; returns their sum.
-    fn kept_total(&mut self, law: &Law) -> f64 {
-        let mut total = 0.0;
-        for (_, value) in &mut self.kept {
-            *value = law.weight(*value);
-            total += f64::from(*value);
-        }
-        total
-    }
-
-    /// Of the kept, best first, the fewest that have `top_p` of the total; returns whether they have it.
-    fn cut_top_p(&mut self, top_p: f32, total: f64) -> bool {
-        let (wanted, mut sum) = (f64::from(top_p) * total, 0.0);
-        for at in 0..self.kept.len() {
-            sum += f64::from(self.kept[at].1);
-            if sum >= wanted {
-                self.kept.truncate(at + 1);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// The fewest of all tokens that have `top_p` of the total: looks at the likely ones first.
-    fn keep_top_p(&mut self, logits: &[f32], law: &Law, top_p: f32, total: f64) {
-        for least in TOP_P_ROUNDS {
-            self.ranked.clear();
-            let likely =
-                self.weights.iter().enumerate().filter(|&(_, &weight)| weight > 0.0 && weight >= least);
-            self.ranked.extend(likely.map(|(id, _)| Ranked::new(id as u32, logits[id])));
-            self.ranked.sort_unstable();
-            self.kept.clear();
-            self.kept.extend(self.ranked.iter().map(|ranked| (ranked.id(), law.weight(ranked.logit()))));
-            if self.cut_top_p(top_p, total) {
-                return;
-            }
-        }
-    }
-
-    fn draw_from_all(&self, uniform: f64) -> Option<u32> {
-        let total: f64 = self.runs.iter().sum();
-        let mut left = uniform * total;
-        let mut last = None;
-        for (number, &run) in self.runs.iter().enumerate() {
-            if run <= 0.0 {
-                continue;
-            }
-            let start = number * RUN;
-            let weights = &self.weights[start..self.weights.len().min(start + RUN)];
-            if left < run {
-                return pick(weights.iter().copied().enumerate(), left).map(|at| (start + at) as u32);
-            }
-            left -= run;
-            last = weights.iter().rposition(|&weight| weight > 0.0).map(|at| (start + at) as u32);
-        }
-        // Roundings can leave a speck over.
-        last
-    }
-
-    fn draw_from_kept(&self, uniform: f64) -> Option<u32> {
-        let total: f64 = self.kept.iter().map(|&(_, weight)| f64::from(weight)).sum();
-        let weights = self.kept.iter().map(|&(_, weight)| weight);
-        pick(weights.enumerate(), uniform * total).map(|at| self.kept[at].0)
-    }
+/// A row under way: the groups' maxima are known.
+struct Row<'a> {
+    isa: Isa,
+    logits: &'a [f32],
+    law: Law,
+    scratch: &'a mut Scratch,
 }
 
-/// The first at which the running sum passes `target`; the last possible one if roundings leave a speck over.
-fn pick(weights: impl Iterator<Item = (usize, f32)>, target: f64) -> Option<usize> {
-    let (mut sum, mut last) = (0.0, None);
-    for (at, weight) in weights {
-        if weight > 0.0 {
-            sum += f64::from(weight);
-            last = Some(at);
-            if sum > target {
-                break;
-            }
-        }
+impl Row<'_> {
+    /// Gathers and weighs the k best, and perhaps others; returns the last of the k.
+    fn gather_top_k(&mut self, k: usize) -> Ranked {
+        let Scratch { groups, candidates, selection, weights } = &mut *self.scratch;
+        gather_best(self.isa, self.logits, self.law.max, groups, k, candidates, selection);
+        let (ids, logits) = (candidates.ids(), candidates.logits());
+        let last = selection.last_of_best(self.isa, logits, self.law.max, |at| ids[at], |_| 1, k as u64);
+        weights.weigh(self.isa, logits, self.law);
+        // Fewer than k have a chance.
+        last.unwrap_or(Ranked::LAST)
     }
-    last
+
+    /// Gathers and weighs what can be among the fewest best tokens that have `wanted` of the total.
+    fn gather_top_p(&mut self, total: u64, wanted: u64) {
+        let Scratch { groups, selection, weights, .. } = &mut *self.scratch;
+        // If the groups' best alone have it, so have the tokens that are as good as the last of these.
+        weights.weigh(self.isa, groups, self.law);
+        let amount = |at: usize| units(weights.as_slice()[at]);
+        let last = selection.last_of_best(self.isa, groups, self.law.max, |at| at as u32, amount, wanted);
+        let least = match last {
+            Some(last) => last.logit(),
+            None => self.least_of_top_p(total, wanted),
+        };
+        let Scratch { candidates, weights, .. } = &mut *self.scratch;
+        candidates.gather(self.isa, self.logits, least);
+        weights.weigh(self.isa, candidates.logits(), self.law);
+    }
+
+    /// A bound that all of them reach: even if every token of the row were just below it, they would not have what is
+    /// left over. It is lower than need be by a factor of 2 in weight, against roundings here, so it changes no token.
+    fn least_of_top_p(&self, total: u64, wanted: u64) -> f32 {
+        let left_over = (total - wanted) as f64 / ONE as f64;
+        let weight = 0.5 * left_over / self.logits.len() as f64;
+        let weight = if weight < WELL_ROUNDED { NEGLIGIBLE } else { weight };
+        let least = f64::from(self.law.max) + weight.ln() / f64::from(self.law.inverse_temperature);
+        least as f32
+    }
+
+    /// The last of the fewest best candidates that have `wanted` units.
+    fn last_of_top_p(&mut self, wanted: u64) -> Ranked {
+        let Scratch { candidates, selection, weights, .. } = &mut *self.scratch;
+        let (ids, logits, weights) = (candidates.ids(), candidates.logits(), weights.as_slice());
+        let amount = |at: usize| units(weights[at]);
+        let last = selection.last_of_best(self.isa, logits, self.law.max, |at| ids[at], amount, wanted);
+        last.unwrap_or(Ranked::LAST)
+    }
+
+    /// Candidates up to `last` with weights from `min_p` on keep theirs; the others' become 0.
+    fn keep(&mut self, last: Ranked, min_p: f32) {
+        let Scratch { candidates, weights, .. } = &mut *self.scratch;
+        weights.keep(self.isa, candidates.ids(), candidates.logits(), last, min_p);
+    }
 }

@@ -1,6 +1,8 @@
-//! One row of logits: its maximum, and an order of tokens in which equal logits go by id.
+//! One row of logits: its maxima, and an order of tokens in which equal logits go by id.
 //!
 //! Must not know: parameters, probabilities.
+
+use super::isa::per_isa;
 
 /// A token with its logit, ordered best first: higher logits before lower ones, then lower ids before higher ones.
 /// NaN comes last, as impossible as −∞.
@@ -8,6 +10,9 @@
 pub struct Ranked(u64);
 
 impl Ranked {
+    /// Impossible, and the highest id: nothing comes after it.
+    pub const LAST: Self = Self((f32::NEG_INFINITY.to_bits() as u64) << 32 | u32::MAX as u64);
+
     /// The logit becomes an integer of the reverse order in the upper half, the id is the lower half.
     #[inline]
     pub fn new(id: u32, logit: f32) -> Self {
@@ -29,41 +34,70 @@ impl Ranked {
     }
 }
 
-/// Width of the compiler's widest vectors.
-const LANES: usize = 16;
-/// So much is searched again when it holds a new maximum.
-const CHUNK: usize = 1024;
+/// Lanes of the widest vectors.
+pub const LANES: usize = 16;
+/// Logits whose maxima are taken lane by lane: 16 groups of 64.
+const BLOCK: usize = 1024;
 
-/// The largest logit; −∞ if there is none or all are NaN.
-pub fn maximum(logits: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
-            // Not `max`: this is one instruction, and drops NaN.
-            *lane = if logit > *lane { logit } else { *lane };
-        }
+/// The larger of each lane. Not `max`: this is one instruction, and drops NaN.
+#[inline(always)]
+fn larger(lanes: &mut [f32; LANES], logits: &[f32]) {
+    for (lane, &logit) in lanes.iter_mut().zip(logits) {
+        *lane = if logit > *lane { logit } else { *lane };
     }
-    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |max, &logit| if logit > max { logit } else { max })
 }
 
-/// The token with the largest logit, the lowest of several; None if every logit is −∞ or NaN.
-pub fn argmax(logits: &[f32]) -> Option<u32> {
-    let (mut best, mut at) = (f32::NEG_INFINITY, None);
-    for (number, chunk) in logits.chunks(CHUNK).enumerate() {
-        let max = maximum(chunk);
-        if max > best {
-            best = max;
-            at = chunk.iter().position(|&logit| logit == max).map(|offset| (number * CHUNK + offset) as u32);
-        }
+#[inline(always)]
+fn block_maxima(block: &[f32]) -> [f32; LANES] {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (vectors, rest) = block.as_chunks::<LANES>();
+    for vector in vectors {
+        larger(&mut lanes, vector);
     }
-    at
+    larger(&mut lanes, rest);
+    lanes
+}
+
+#[inline(always)]
+fn maximum_of(lanes: &[f32; LANES]) -> f32 {
+    lanes.iter().fold(f32::NEG_INFINITY, |max, &lane| if lane > max { lane } else { max })
+}
+
+per_isa! {
+    /// The largest logit; −∞ if there is none or all are NaN. `groups` become the maxima of groups that make up the row,
+    /// so at least as many logits are as large as the k-th of them as k.
+    pub fn maxima(logits: &[f32], groups: &mut Vec<f32>) -> f32 {
+        groups.clear();
+        let mut max = [f32::NEG_INFINITY; LANES];
+        for block in logits.chunks(BLOCK) {
+            let lanes = block_maxima(block);
+            larger(&mut max, &lanes);
+            groups.extend_from_slice(&lanes);
+        }
+        maximum_of(&max)
+    }
+
+    /// The token with the largest logit, the lowest of several; None if every logit is −∞ or NaN.
+    pub fn argmax(logits: &[f32]) -> Option<u32> {
+        let (mut best, mut start) = (f32::NEG_INFINITY, 0);
+        for (number, block) in logits.chunks(BLOCK).enumerate() {
+            let max = maximum_of(&block_maxima(block));
+            if max > best {
+                (best, start) = (max, number * BLOCK);
+            }
+        }
+        if best == f32::NEG_INFINITY {
+            return None;
+        }
+        logits[start..].iter().position(|&logit| logit == best).map(|at| (start + at) as u32)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::isa::Isa;
     use super::*;
 
     proptest! {
@@ -75,6 +109,7 @@ mod tests {
             prop_assert_eq!(first.cmp(&second), expected);
             prop_assert_eq!(first.logit(), a);
             prop_assert_eq!(first.id(), i);
+            prop_assert!(first <= Ranked::LAST);
         }
 
         #[test]
@@ -86,7 +121,13 @@ mod tests {
                     expected = Some(id);
                 }
             }
-            prop_assert_eq!(argmax(&logits), expected.map(|id| id as u32));
+            let max = expected.map_or(f32::NEG_INFINITY, |best| logits[best]);
+            let mut groups = Vec::new();
+            for isa in Isa::available() {
+                prop_assert_eq!(argmax(isa, &logits), expected.map(|id| id as u32));
+                prop_assert_eq!(maxima(isa, &logits, &mut groups), max);
+                prop_assert_eq!(groups.iter().copied().fold(f32::NEG_INFINITY, f32::max), max);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::block_pool::check_size;
 use crate::error::{Error, Result};
+use crate::sampling::MAX_ROW;
 use crate::scheduler::policy::{PreemptionVictim, SchedulingPolicy};
 
 /// Sizes and limits of one scheduler. Make it with `validate`.
@@ -61,6 +62,10 @@ impl SchedulerConfig {
         at_least("max_num_seqs", self.max_num_seqs, 1)?;
         at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)?;
         at_least("vocab_size", self.vocab_size, 1)?;
+        if self.vocab_size > MAX_ROW {
+            let message = format!("vocab_size must be in 1..={MAX_ROW}, got {}", self.vocab_size);
+            return Err(Error::invalid("vocab_size", message));
+        }
         at_least("max_queued_requests", self.max_queued_requests, 1)?;
         if self.max_num_batched_tokens < self.max_num_seqs {
             return Err(Error::invalid(

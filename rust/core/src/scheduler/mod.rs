@@ -8,6 +8,7 @@
 //! Must not know: Python, torch, transports.
 
 mod admission;
+mod choosing;
 pub mod config;
 mod ending;
 pub mod forecast;
@@ -26,7 +27,7 @@ pub mod waiting;
 mod waits;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::block_hash::{BlockHash, BlockHasher, CacheScope, random_u64};
 use crate::block_pool::BlockPool;
@@ -48,6 +49,7 @@ use crate::stats::Counters;
 use crate::step_plan::StepPlan;
 use crate::token_times::CommitTimes;
 use crate::vocabulary::Vocabulary;
+pub use choosing::ForEachPiece;
 use config::SchedulerConfig;
 use forecast::LengthForecast;
 use policy::ServiceOrder;
@@ -93,8 +95,10 @@ struct OpenStep {
     planned: Vec<Planned>,
     num_tokens: usize,
     num_logits_rows: usize,
-    /// What `sample` chose, one per logits row.
-    sampled: Vec<Sampled>,
+    /// Those of `planned` that have a logits row.
+    sampling: Vec<Planned>,
+    /// What `sample` chose, one per logits row; threads fill it.
+    sampled: Vec<OnceLock<Sampled>>,
     is_sampled: bool,
 }
 

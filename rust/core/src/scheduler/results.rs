@@ -1,10 +1,8 @@
-//! `sample`, `commit`, `abort_step`: what a step's results do to its sequences.
+//! `commit`, `abort_step`: what a step's results do to its sequences.
 //!
 //! Owns: the end of the oldest open step. Invariants: blocks are published only after the step that filled them
 //! succeeded; results that come too late, for sequences that ended or were preempted meanwhile, are dropped; the step's
 //! time is shared among its requests by their tokens, to the last nanosecond.
-
-use rayon::prelude::*;
 
 use super::policy::SchedulingPolicy;
 use super::{OpenStep, Planned, Scheduler, SequenceKey};
@@ -19,9 +17,6 @@ use crate::token_times::CommitNumber;
 
 /// So many sequences ahead of the one that is looked at are fetched.
 pub(super) const FETCH_AHEAD: usize = 16;
-
-/// From this many numbers on, waking the other cores costs less than it saves.
-const PARALLEL_LOGITS: usize = 1 << 16;
 
 /// After so many commits, those that no living sequence has a token of are forgotten.
 const MANY_COMMITS: usize = 1 << 14;
@@ -49,44 +44,9 @@ impl TimeShares {
 }
 
 impl Scheduler {
-    fn open_step(&mut self, call: &str) -> Result<&mut OpenStep> {
+    pub(super) fn open_step(&mut self, call: &str) -> Result<&mut OpenStep> {
         let message = || Error::internal(format!("{call} needs a plan that returned True"));
         self.steps.front_mut().ok_or_else(message)
-    }
-
-    /// Chooses a token for each logits row of the oldest open step; `logits` is `[num_logits_rows, vocab_size]`.
-    pub fn sample(&mut self, logits: &[f32], shape: (usize, usize)) -> Result<()> {
-        let vocab_size = self.config.vocab_size;
-        let step = self.open_step("sample()")?;
-        let planned: Vec<_> = step.planned.iter().copied().filter(|planned| planned.needs_logits).collect();
-        if shape != (planned.len(), vocab_size) {
-            let message = format!(
-                "sample() needs logits [{}, {vocab_size}], got [{}, {}]",
-                planned.len(),
-                shape.0,
-                shape.1
-            );
-            return Err(Error::internal(message));
-        }
-        let mut sampled = std::mem::take(&mut step.sampled);
-        let sequences = &self.sequences;
-        let choose = |(planned, row): (&Planned, &[f32])| match sequences.get(planned.key) {
-            Some(sequence) if sequence.incarnation == planned.incarnation => {
-                sequence.sampler.sample(row, sequence.output.len())
-            }
-            _ => Sampled { token: None, logprobs: None },
-        };
-        if planned.len() > 1 && logits.len() >= PARALLEL_LOGITS {
-            // A row's token is a function of the row and its sequence alone, so the order doesn't matter.
-            let rows = planned.par_iter().zip_eq(logits.par_chunks_exact(vocab_size));
-            rows.map(choose).collect_into_vec(&mut sampled);
-        } else {
-            sampled.clear();
-            sampled.extend(planned.iter().zip(logits.chunks_exact(vocab_size)).map(choose));
-        }
-        let step = self.open_step("sample()")?;
-        (step.sampled, step.is_sampled) = (sampled, true);
-        Ok(())
     }
 
     /// Ends the oldest open step with the tokens of `sample`, or with these.
@@ -110,8 +70,8 @@ impl Scheduler {
                 if let Some(tokens) = sampled {
                     return (Some(tokens[row - 1]), None);
                 }
-                let Sampled { token, logprobs } = &mut step.sampled[row - 1];
-                (*token, logprobs.take())
+                let sampled = step.sampled[row - 1].take();
+                sampled.map_or((None, None), |Sampled { token, logprobs }| (token, logprobs))
             });
             let share = shares.take(num_rows);
             let Some(sequence) = self.sequences.get_mut(key).filter(|it| it.incarnation == incarnation)
