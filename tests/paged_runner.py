@@ -12,16 +12,26 @@ from typing import TYPE_CHECKING
 import torch
 
 from pagurid.models import KvCache, LlamaForCausalLM, StepInputs
+from pagurid.ops.recorder import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 class PagedRunner:
-    """Sequences by key; `step` computes the next tokens of some of them in one pass."""
+    """Sequences by key; `step` computes the next tokens of some of them in one pass.
+
+    `recorded`: on a tape instead of op by op.
+    """
 
     def __init__(
-        self, model: LlamaForCausalLM, *, num_blocks: int = 128, block_size: int = 16, seed: int = 0
+        self,
+        model: LlamaForCausalLM,
+        *,
+        num_blocks: int = 128,
+        block_size: int = 16,
+        seed: int = 0,
+        recorded: bool = False,
     ) -> None:
         self.model = model
         self.kv_cache = KvCache(model.config, num_blocks, block_size)
@@ -29,6 +39,9 @@ class PagedRunner:
         random.Random(seed).shuffle(self._free_blocks)
         self._tables: dict[str, list[int]] = {}
         self._lengths: dict[str, int] = {}
+        self.tape = (
+            record(lambda step: model.forward(step, self.kv_cache), meta_inputs()) if recorded else None
+        )
 
     def step(self, work: Mapping[str, Sequence[int]], *, all_rows: bool = False) -> torch.Tensor:
         """Logits [len(work), vocab_size] of each last token, or of every token with `all_rows`."""
@@ -60,7 +73,10 @@ class PagedRunner:
             block_tables=_int32(tables),
             logits_rows=_int32(list(rows)),
         )
-        return self.model.forward(inputs, self.kv_cache)
+        if self.tape is None:
+            return self.model.forward(inputs, self.kv_cache)
+        arrays = {name: getattr(inputs, name).numpy() for name in StepInputs.__slots__}
+        return torch.from_numpy(self.tape.play(**arrays))
 
     def greedy(self, prompts: Mapping[str, Sequence[int]], max_tokens: int) -> dict[str, list[int]]:
         """That many tokens for each prompt, all in one batch; end-of-sequence tokens do not stop it."""
@@ -72,6 +88,23 @@ class PagedRunner:
                 outputs[key].append(token)
             work = {key: tokens[-1:] for key, tokens in outputs.items()}
         return outputs
+
+
+def meta_inputs() -> StepInputs:
+    """Inputs without content, to record with."""
+
+    def empty(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    return StepInputs(
+        token_ids=empty(3),
+        positions=empty(3),
+        slot_mapping=empty(3, dtype=torch.int64),
+        query_start=empty(3),
+        context_lens=empty(2),
+        block_tables=empty(2, 5),
+        logits_rows=empty(1),
+    )
 
 
 def _int32(values: object) -> torch.Tensor:

@@ -64,6 +64,8 @@ class EngineConfig:
     """CPU threads that compute; the cores this process may use by default."""
     kernels: Literal["rust", "reference"] = "rust"
     """`reference` computes everything in plain torch: slow, for comparison."""
+    enforce_eager: bool = False
+    """Computes each step op by op in Python instead of playing it as it was recorded once: for debugging."""
     cost_per_hour: float | None = None
     """Price of this machine per hour, in any currency; gives every answer its cost."""
 

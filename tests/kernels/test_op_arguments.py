@@ -45,6 +45,17 @@ def int32(*values: int) -> torch.Tensor:
             r"one shape \[T, H\]; got \[2, 3\] and \[1, 3\]",
         ),
         (lambda: ops.silu_mul(torch.zeros(2, 3)), ValueError, r"an even width; got \[2, 3\]"),
+        (lambda: ops.add_bias(torch.zeros(2, 3), torch.zeros(2)), ValueError, r"got \[2, 3\] and \[2\]"),
+        (
+            lambda: ops.norm_heads(torch.zeros(2, 9), torch.zeros(3), torch.zeros(3), 2, 1, 1e-5),
+            ValueError,
+            r"\[T, \(2 \+ 2 \* 1\) \* D\] and weights \[D\]; got \[2, 9\], \[3\] and \[3\]",
+        ),
+        (
+            lambda: ops.take_rows(torch.zeros(2, 3), torch.tensor([0, 2], dtype=torch.int32)),
+            ValueError,
+            r"indices must be in 0..2; got 2",
+        ),
     ],
 )
 def test_shapes_and_types(call: object, error: type[Exception], words: str) -> None:

@@ -61,6 +61,21 @@ def test_norms_and_activation(rows: int, width: int) -> None:
     both(lambda: (ops.silu_mul(gate_up),))
 
 
+@pytest.mark.parametrize("rows", [0, 1, 5, 90])
+def test_head_norms_bias_and_rows(rows: int) -> None:
+    qkv, q_weight, k_weight = torch.randn(rows, (6 + 2 * 2) * 24), torch.randn(24), torch.randn(24)
+    bias, indices = torch.randn(240), torch.randint(0, max(rows, 1), (min(rows, 3),), dtype=torch.int32)
+
+    def changed() -> tuple[Tensor, ...]:
+        x = qkv.clone()
+        ops.norm_heads(x, q_weight, k_weight, 6, 2, 1e-5)
+        normed = x.clone()
+        ops.add_bias(x, bias)
+        return normed, x, ops.take_rows(x, indices)
+
+    both(changed)
+
+
 @dataclass
 class PagedCase:
     """Sequences of random lengths in a cache whose unused slots hold NaN."""

@@ -36,7 +36,7 @@ class FailingForward:
 
 
 async def test_a_failed_step_ends_its_requests_and_no_others(tiny_model_dir: Path) -> None:
-    async with AsyncLLM(str(tiny_model_dir), max_model_len=128) as llm:
+    async with AsyncLLM(str(tiny_model_dir), max_model_len=128, enforce_eager=True) as llm:
         expected = [delta.token_ids async for delta in llm.generate([5, 6, 7], GREEDY)]
         llm._engine.runner = FailingForward(llm._engine.runner, lambda call: call == 3)  # type: ignore[assignment]
         deltas = [delta async for delta in llm.generate([5, 6, 7], GREEDY)]
@@ -54,13 +54,15 @@ async def test_a_failed_step_ends_its_requests_and_no_others(tiny_model_dir: Pat
 
 async def test_a_dead_engine_ends_everything_and_says_so(tiny_model_dir: Path) -> None:
     async with AsyncLLM(str(tiny_model_dir), max_model_len=128) as llm:
+        step, steps = llm._engine.step, iter(range(3))
+
+        def step_or_die() -> bool:
+            if next(steps, None) is None:
+                raise SystemError("the core broke")
+            return step()
+
+        llm._engine.step = step_or_die  # type: ignore[method-assign]
         generation = await llm.submit([5, 6, 7], SamplingParams(max_tokens=100, ignore_eos=True))
-        await anext(generation)
-
-        def die() -> bool:
-            raise SystemError("the core broke")
-
-        llm._engine.step = die  # type: ignore[method-assign]
         with pytest.raises(InternalError, match="the core broke"):
             async for _ in generation:
                 pass

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagurid._core import kernels as kernels
+from pagurid._core.kernels import Tape
 
 __version__: str
 
@@ -534,8 +535,10 @@ class Scheduler:
         """True if there is a step to run."""
     def sample(self, logits: NDArray[np.float32]) -> None:
         """[num_logits_rows, vocab_size], contiguous → the plan's sampled tokens"""
+    def play(self, tape: Tape) -> None:
+        """Computes the planned step on a tape and samples its tokens, all of it without the GIL."""
     def commit(self, sampled_token_ids: NDArray[np.int32] | None = None) -> None:
-        """Ends the step with the tokens of `sample`, or with these ([num_logits_rows])."""
+        """Ends the step with the tokens of `sample` or `play`, or with these ([num_logits_rows])."""
     def abort_step(self, message: str) -> None:
         """Ends the requests of the current step with `internal`."""
     def close(self) -> None:

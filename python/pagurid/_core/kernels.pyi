@@ -7,6 +7,10 @@ RuntimeError.
 
 from typing import Literal, final
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
 def set_num_threads(num_threads: int, /) -> None:
     """Threads of the kernels; once, before their first use."""
 
@@ -53,10 +57,71 @@ class QuantizedWeight:
     def read_rows(self, indices: int, out: int, rows: int, /) -> None:
         """out [rows, in_features] = rows `indices` [rows] (int32) in float32, without the bias."""
 
+@final
+class TapeRecorder:
+    """Records a step: a method for each op, which returns the number of its result.
+
+    Tensors are contiguous and stay alive with the tape; the ops' index tensors are always the step's own.
+    ValueError says which widths or rows don't fit.
+    """
+
+    def __new__(cls) -> TapeRecorder: ...
+    def embedding(self, weight: Tensor | QuantizedWeight, /) -> int: ...
+    def take_logits_rows(self, x: int, /) -> int: ...
+    def linear(self, x: int, weight: Tensor | QuantizedWeight, /) -> int: ...
+    def add_bias(self, x: int, bias: Tensor, /) -> None: ...
+    def rms_norm(self, x: int, weight: Tensor, eps: float, /) -> int: ...
+    def add_rms_norm(self, x: int, residual: int, weight: Tensor, eps: float, /) -> int: ...
+    def norm_heads(
+        self, qkv: int, q_weight: Tensor, k_weight: Tensor, num_heads: int, num_kv_heads: int, eps: float, /
+    ) -> None: ...
+    def silu_mul(self, gate_up: int, /) -> int: ...
+    def rope_kv_write(
+        self, qkv: int, cos_sin: Tensor, k_cache: Tensor, v_cache: Tensor, num_heads: int, /
+    ) -> int: ...
+    def paged_attention(
+        self, q: int, k_cache: Tensor, v_cache: Tensor, num_heads: int, scale: float, /
+    ) -> int: ...
+    def finish(self, logits: int, /) -> Tape:
+        """The tape; the recorder is empty afterwards."""
+
+@final
+class Tape:
+    """A recorded step, played by one thread at a time."""
+
+    def __len__(self) -> int:
+        """Number of kernels."""
+
+    def play(
+        self,
+        *,
+        token_ids: NDArray[np.int32],
+        positions: NDArray[np.int32],
+        slot_mapping: NDArray[np.int64],
+        query_start: NDArray[np.int32],
+        context_lens: NDArray[np.int32],
+        block_tables: NDArray[np.int32],
+        logits_rows: NDArray[np.int32],
+    ) -> NDArray[np.float32]:
+        """The logits [R, vocab_size] of one step, whose numbers are as in `StepInputs`."""
+
+def take_rows(x: int, indices: int, out: int, rows: int, width: int, len: int, /) -> None: ...
 def linear(x: int, weight: int, out: int, rows: int, in_features: int, out_features: int, /) -> None: ...
 def rms_norm(x: int, weight: int, out: int, rows: int, width: int, eps: float, /) -> None: ...
 def add_rms_norm(
     x: int, residual: int, weight: int, out: int, rows: int, width: int, eps: float, /
+) -> None: ...
+def add_bias(x: int, bias: int, rows: int, width: int, /) -> None: ...
+def norm_heads(
+    qkv: int,
+    q_weight: int,
+    k_weight: int,
+    rows: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    eps: float,
+    /,
 ) -> None: ...
 def silu_mul(gate_up: int, out: int, rows: int, width: int, /) -> None: ...
 def rope_kv_write(

@@ -54,6 +54,9 @@ def serve(
     dtype: Annotated[Literal["auto", "float32"], typer.Option(help="Of weights and KV cache.")] = "auto",
     quantization: QuantizationOption = "auto",
     kernels: Annotated[Literal["rust", "reference"], typer.Option(help="What computes.")] = "rust",
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="Compute op by op instead of playing the recorded step.")
+    ] = False,
     threads: Threads = None,
     cost_per_hour: CostPerHour = None,
     api_key: Annotated[
@@ -95,6 +98,7 @@ def serve(
         dtype=dtype,
         quantization=quantization,
         kernels=kernels,
+        enforce_eager=enforce_eager,
         threads=threads,
         cost_per_hour=cost_per_hour,
     )

@@ -82,6 +82,7 @@ class Engine:
         self.scheduler = Scheduler(scheduler_config, loaded.tokenizer.vocabulary())
         self.kv_cache = KvCache(loaded.config, num_blocks, config.block_size)
         self.runner = ModelRunner(loaded.model, self.kv_cache, self.scheduler.step_plan)
+        self.tape = None if config.enforce_eager else self.runner.record()
         self.last_error: str | None = None
 
     def step(self) -> bool:
@@ -90,7 +91,10 @@ class Engine:
         if not scheduler.plan():
             return False
         try:
-            scheduler.sample(self.runner.forward().numpy())
+            if self.tape is not None:
+                scheduler.play(self.tape)
+            else:
+                scheduler.sample(self.runner.forward().numpy())
         except Exception as error:
             log.exception("a step failed")
             self.last_error = f"{type(error).__name__}: {error}"

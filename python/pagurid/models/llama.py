@@ -2,8 +2,9 @@
 
 Owns: the forward pass, the parameters (q, k, v in one weight; gate and up in one weight) and where each
 checkpoint tensor goes in them (`parameter_slots`).
-Invariants: rows never mix but in attention, so a row's logits are the same bits in any batch; parameters
-are uninitialised until `pagurid.weights` has filled every slot.
+Invariants: rows never mix but in attention, so a row's logits are the same bits in any batch; the forward
+pass is made of `pagurid.ops` alone, so that it can be recorded; parameters are uninitialised until
+`pagurid.weights` has filled every slot.
 Must not know: files, requests, the scheduler. What a KV block looks like inside is the ops' business.
 """
 
@@ -48,7 +49,9 @@ class Linear:
         if not isinstance(self.weight, Tensor):
             return ops.quantized_linear(x, self.weight)
         y: Tensor = ops.linear(x, self.weight)
-        return y if self.bias is None else y.add_(self.bias)
+        if self.bias is not None:
+            ops.add_bias(y, self.bias)
+        return y
 
 
 @dataclass(slots=True)
@@ -93,7 +96,7 @@ class LlamaForCausalLM:
             k_cache, v_cache = kv_cache.layer(index)
             qkv = layer.qkv(x)  # [T, (Hq + 2 Hkv) D]
             if layer.q_norm is not None and layer.k_norm is not None:
-                self._normalize_heads(qkv, layer.q_norm, layer.k_norm)
+                ops.norm_heads(qkv, layer.q_norm, layer.k_norm, config.num_heads, config.num_kv_heads, eps)
             q = ops.rope_kv_write(
                 qkv,
                 self.cos_sin,
@@ -119,7 +122,7 @@ class LlamaForCausalLM:
                 x = ops.add_rms_norm(x, residual, self.layers[index + 1].input_norm, eps)
         # Only rows that are sampled from go on: the vocabulary is the widest matrix of all.
         rows = inputs.logits_rows
-        x = ops.add_rms_norm(x[rows], residual[rows], self.final_norm, eps)
+        x = ops.add_rms_norm(ops.take_rows(x, rows), ops.take_rows(residual, rows), self.final_norm, eps)
         return self.lm_head(x)
 
     __call__ = forward
@@ -182,15 +185,3 @@ class LlamaForCausalLM:
             gate_up=Linear.empty(hidden, 2 * inner, bias=config.mlp_bias),
             down=Linear.empty(inner, hidden, bias=config.mlp_bias),
         )
-
-    def _normalize_heads(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor) -> None:
-        """RMSNorm over each head of q and of k, in place in qkv [T, (Hq + 2 Hkv) D]."""
-        config = self.config
-        heads = qkv.view(len(qkv), -1, config.head_dim)
-        for first, count, weight in (
-            (0, config.num_heads, q_norm),
-            (config.num_heads, config.num_kv_heads, k_norm),
-        ):
-            part = heads[:, first : first + count]
-            rows = part.reshape(-1, config.head_dim)  # a copy, contiguous for the kernel
-            part.copy_(ops.rms_norm(rows, weight, config.rms_norm_eps).view_as(part))

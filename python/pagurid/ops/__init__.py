@@ -1,7 +1,8 @@
 """The operations models are made of, registered with torch as `torch.ops.pagurid.*`.
 
-Owns: names, signatures and argument checks of the ops, and which implementation runs: the Rust kernels
-or the plain torch reference they are tested against. All take contiguous float32 tensors on the CPU.
+Owns: names, signatures and argument checks of the ops, and which implementation runs: the Rust kernels,
+the plain torch reference they are tested against, or the recorder, which computes nothing and writes down
+what the Rust kernels will do. All take contiguous float32 tensors on the CPU.
 Invariant: with the Rust kernels a row's result has the same bits whatever the batch, the chunking, the
 block numbers or the thread count.
 Must not know: models, the scheduler.
@@ -19,19 +20,24 @@ from torch.library import Library
 
 from pagurid._core.kernels import QuantizedWeight
 from pagurid.ops import checks, reference, rust
+from pagurid.ops.recorder import recorder
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from collections.abc import Callable
+    from typing import Any
 
     from torch import Tensor
 
 __all__ = [
     "QuantizedWeight",
     "embedding",
+    "take_rows",
     "linear",
     "quantized_linear",
+    "add_bias",
     "rms_norm",
     "add_rms_norm",
+    "norm_heads",
     "silu_mul",
     "rope_kv_write",
     "paged_attention",
@@ -39,8 +45,8 @@ __all__ = [
     "selected",
 ]
 
-_implementations: dict[str, ModuleType] = {"rust": rust, "reference": reference}
-_selected: ModuleType = rust
+_implementations = {"rust": rust, "reference": reference}
+_selected = rust
 _selected_name: Literal["rust", "reference"] = "rust"
 
 
@@ -57,53 +63,15 @@ def selected() -> Literal["rust", "reference"]:
     return _selected_name
 
 
-def _linear(x: Tensor, weight: Tensor) -> Tensor:
-    checks.linear(x, weight)
-    return _selected.linear(x, weight)  # type: ignore[no-any-return]
+def _op(name: str) -> Callable[..., Any]:
+    """The op of this name: checks its arguments and hands them to whoever computes or records it."""
+    check = getattr(checks, name)
 
+    def op(*arguments: Any) -> Any:
+        check(*arguments)
+        return getattr(recorder() or _selected, name)(*arguments)
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    checks.rms_norm(x, weight)
-    return _selected.rms_norm(x, weight, eps)  # type: ignore[no-any-return]
-
-
-def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-    checks.add_rms_norm(x, residual, weight)
-    return _selected.add_rms_norm(x, residual, weight, eps)  # type: ignore[no-any-return]
-
-
-def _silu_mul(gate_up: Tensor) -> Tensor:
-    checks.silu_mul(gate_up)
-    return _selected.silu_mul(gate_up)  # type: ignore[no-any-return]
-
-
-def _rope_kv_write(
-    qkv: Tensor,
-    cos_sin: Tensor,
-    positions: Tensor,
-    slot_mapping: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    num_heads: int,
-    num_kv_heads: int,
-) -> Tensor:
-    arguments = (qkv, cos_sin, positions, slot_mapping, k_cache, v_cache, num_heads, num_kv_heads)
-    checks.rope_kv_write(*arguments)
-    return _selected.rope_kv_write(*arguments)  # type: ignore[no-any-return]
-
-
-def _paged_attention(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    query_start: Tensor,
-    context_lens: Tensor,
-    block_tables: Tensor,
-    scale: float,
-) -> Tensor:
-    arguments = (q, k_cache, v_cache, query_start, context_lens, block_tables)
-    checks.paged_attention(*arguments)
-    return _selected.paged_attention(*arguments, scale)  # type: ignore[no-any-return]
+    return op
 
 
 def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
@@ -111,43 +79,52 @@ def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
 
     The reference does not round x. Not registered with torch, whose signatures know no such weight.
     """
-    checks.quantized_linear(x, weight)
-    return _selected.quantized_linear(x, weight)  # type: ignore[no-any-return]
+    return _quantized_linear(x, weight)  # type: ignore[no-any-return]
 
 
 def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
     """indices [T] (int32), weight [V, H] → [T, H] float32: the weight's rows."""
-    checks.embedding(indices, weight)
-    return _selected.embedding(indices, weight)  # type: ignore[no-any-return]
+    return _embedding(indices, weight)  # type: ignore[no-any-return]
 
+
+_quantized_linear, _embedding = _op("quantized_linear"), _op("embedding")
 
 # `define` and `impl` cost a call about 3 µs; the `custom_op` decorator would cost ten times that.
 _library = Library("pagurid", "DEF")  # type: ignore[no-untyped-call]
-for _schema, _function in (
-    ("linear(Tensor x, Tensor weight) -> Tensor", _linear),
-    ("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor", _rms_norm),
-    ("add_rms_norm(Tensor x, Tensor(a!) residual, Tensor weight, float eps) -> Tensor", _add_rms_norm),
-    ("silu_mul(Tensor gate_up) -> Tensor", _silu_mul),
-    (
-        "rope_kv_write(Tensor qkv, Tensor cos_sin, Tensor positions, Tensor slot_mapping, "
-        "Tensor(a!) k_cache, Tensor(b!) v_cache, int num_heads, int num_kv_heads) -> Tensor",
-        _rope_kv_write,
-    ),
-    (
-        "paged_attention(Tensor q, Tensor k_cache, Tensor v_cache, Tensor query_start, "
-        "Tensor context_lens, Tensor block_tables, float scale) -> Tensor",
-        _paged_attention,
-    ),
+for _schema in (
+    "take_rows(Tensor x, Tensor indices) -> Tensor",
+    "linear(Tensor x, Tensor weight) -> Tensor",
+    "add_bias(Tensor(a!) x, Tensor bias) -> ()",
+    "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
+    "add_rms_norm(Tensor x, Tensor(a!) residual, Tensor weight, float eps) -> Tensor",
+    "norm_heads(Tensor(a!) qkv, Tensor q_weight, Tensor k_weight, int num_heads, int num_kv_heads, "
+    "float eps) -> ()",
+    "silu_mul(Tensor gate_up) -> Tensor",
+    "rope_kv_write(Tensor qkv, Tensor cos_sin, Tensor positions, Tensor slot_mapping, "
+    "Tensor(a!) k_cache, Tensor(b!) v_cache, int num_heads, int num_kv_heads) -> Tensor",
+    "paged_attention(Tensor q, Tensor k_cache, Tensor v_cache, Tensor query_start, "
+    "Tensor context_lens, Tensor block_tables, float scale) -> Tensor",
 ):
+    _name = _schema.partition("(")[0]
     _library.define(_schema)  # type: ignore[no-untyped-call]
-    _library.impl(_schema.partition("(")[0], _function, "CPU")  # type: ignore[no-untyped-call]
+    for _key in ("CPU", "Meta"):  # meta tensors are what the recorder is given
+        _library.impl(_name, _op(_name), _key)  # type: ignore[no-untyped-call]
 
+take_rows = torch.ops.pagurid.take_rows.default
+"""x [T, H], indices [R] (int32) → [R, H] = x[indices]"""
 linear = torch.ops.pagurid.linear.default
 """x [T, in], weight [out, in] → [T, out] = x weightᵀ"""
+add_bias = torch.ops.pagurid.add_bias.default
+"""x [T, H] += bias [H]"""
 rms_norm = torch.ops.pagurid.rms_norm.default
 """x [T, H], weight [H], eps → [T, H] = x / sqrt(mean(x²) + eps) * weight"""
 add_rms_norm = torch.ops.pagurid.add_rms_norm.default
 """x [T, H], residual [T, H], weight [H], eps → [T, H] = rms_norm(residual + x); residual += x in place"""
+norm_heads = torch.ops.pagurid.norm_heads.default
+"""Each head of q and of k in qkv [T, (num_heads + 2 num_kv_heads) D] becomes its rms_norm, in place.
+
+qkv, q_weight [D], k_weight [D], num_heads, num_kv_heads, eps.
+"""
 silu_mul = torch.ops.pagurid.silu_mul.default
 """gate_up [T, 2 I], gate first → [T, I] = silu(gate) * up"""
 rope_kv_write = torch.ops.pagurid.rope_kv_write.default

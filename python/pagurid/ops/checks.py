@@ -20,6 +20,11 @@ _FLOAT32, _INT32, _INT64 = torch.float32, torch.int32, torch.int64
 MAX_HEAD_DIM = 256
 
 
+def take_rows(x: Tensor, indices: Tensor) -> None:
+    _check("x", x, 2)
+    _check("indices", indices, 1, _INT32)
+
+
 def linear(x: Tensor, weight: Tensor) -> None:
     _check("x", x, 2)
     _check("weight", weight, 2)
@@ -41,15 +46,37 @@ def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> None:
         _check("weight", weight, 2)
 
 
-def rms_norm(x: Tensor, weight: Tensor) -> None:
+def add_bias(x: Tensor, bias: Tensor) -> None:
+    _check("x", x, 2)
+    _check("bias", bias, 1)
+    if x.shape[1] != bias.shape[0]:
+        raise ValueError(f"add_bias needs x [T, H] and bias [H]; got {_shape(x)} and {_shape(bias)}")
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> None:
     _check("x", x, 2)
     _check("weight", weight, 1)
     if x.shape[1] != weight.shape[0]:
         raise ValueError(f"rms_norm needs x [T, H] and weight [H]; got {_shape(x)} and {_shape(weight)}")
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor) -> None:
-    rms_norm(x, weight)
+def norm_heads(
+    qkv: Tensor, q_weight: Tensor, k_weight: Tensor, num_heads: int, num_kv_heads: int, eps: float
+) -> None:
+    _check("qkv", qkv, 2)
+    _check("q_weight", q_weight, 1)
+    _check("k_weight", k_weight, 1)
+    head_dim = q_weight.shape[0]
+    if k_weight.shape[0] != head_dim or qkv.shape[1] != (num_heads + 2 * num_kv_heads) * head_dim:
+        raise ValueError(
+            f"norm_heads needs qkv [T, (num_heads + 2 num_kv_heads) D] = "
+            f"[T, ({num_heads} + 2 * {num_kv_heads}) * D] and weights [D]; got "
+            f"{_shape(qkv)}, {_shape(q_weight)} and {_shape(k_weight)}"
+        )
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+    rms_norm(x, weight, eps)
     _check("residual", residual, 2)
     if residual.shape != x.shape:
         raise ValueError(
@@ -105,6 +132,7 @@ def paged_attention(
     query_start: Tensor,
     context_lens: Tensor,
     block_tables: Tensor,
+    scale: float,
 ) -> None:
     _check("q", q, 3)
     _check("query_start", query_start, 1, _INT32)

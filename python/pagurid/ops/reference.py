@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pagurid._core.kernels import QuantizedWeight
 
 
+def take_rows(x: Tensor, indices: Tensor) -> Tensor:
+    return x[indices]
+
+
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x, weight)
 
@@ -36,12 +40,25 @@ def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
     return rows
 
 
+def add_bias(x: Tensor, bias: Tensor) -> None:
+    x.add_(bias)
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * weight
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     return rms_norm(residual.add_(x), weight, eps)
+
+
+def norm_heads(
+    qkv: Tensor, q_weight: Tensor, k_weight: Tensor, num_heads: int, num_kv_heads: int, eps: float
+) -> None:
+    heads = qkv.view(len(qkv), num_heads + 2 * num_kv_heads, len(q_weight))
+    q, k, _ = heads.tensor_split((num_heads, num_heads + num_kv_heads), dim=1)
+    q.copy_(rms_norm(q, q_weight, eps))
+    k.copy_(rms_norm(k, k_weight, eps))
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:

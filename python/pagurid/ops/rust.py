@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from pagurid._core.kernels import QuantizedWeight
 
 
+def take_rows(x: Tensor, indices: Tensor) -> Tensor:
+    rows, width = x.shape
+    out = torch.empty((indices.shape[0], width))
+    kernels.take_rows(x.data_ptr(), indices.data_ptr(), out.data_ptr(), rows, width, indices.shape[0])
+    return out
+
+
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     rows, in_features = x.shape
     out_features = weight.shape[0]
@@ -35,11 +42,16 @@ def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
 
 def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
     if isinstance(weight, torch.Tensor):
-        return weight[indices]
+        return take_rows(weight, indices)
     rows = indices.shape[0]
     out = torch.empty((rows, weight.shape[1]))
     weight.read_rows(indices.data_ptr(), out.data_ptr(), rows)
     return out
+
+
+def add_bias(x: Tensor, bias: Tensor) -> None:
+    rows, width = x.shape
+    kernels.add_bias(x.data_ptr(), bias.data_ptr(), rows, width)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -56,6 +68,15 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Ten
         x.data_ptr(), residual.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width, eps
     )
     return out
+
+
+def norm_heads(
+    qkv: Tensor, q_weight: Tensor, k_weight: Tensor, num_heads: int, num_kv_heads: int, eps: float
+) -> None:
+    rows, head_dim = qkv.shape[0], q_weight.shape[0]
+    kernels.norm_heads(
+        qkv.data_ptr(), q_weight.data_ptr(), k_weight.data_ptr(), rows, num_heads, num_kv_heads, head_dim, eps
+    )
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:

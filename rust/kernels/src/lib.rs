@@ -23,7 +23,9 @@ pub mod linear;
 pub mod norm;
 pub mod quantized;
 pub mod rope;
+pub mod rows;
 mod shared_output;
+pub mod tape;
 pub mod threads;
 
 pub use cpu::{Cpu, Isa};

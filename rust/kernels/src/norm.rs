@@ -32,6 +32,44 @@ pub fn add_rms_norm(cpu: Cpu, x: &[f32], residual: &mut [f32], weight: &[f32], e
     });
 }
 
+/// Heads of a row of qkv that are normalised, each by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadNorm<'a> {
+    /// [D]
+    pub q_weight: &'a [f32],
+    /// [D]
+    pub k_weight: &'a [f32],
+    /// Heads of q.
+    pub num_heads: usize,
+    /// Heads of k, and of v.
+    pub num_kv_heads: usize,
+    /// Added to the mean of the squares.
+    pub eps: f32,
+}
+
+/// Each head of q and of k in qkv [T, (`num_heads` + 2 `num_kv_heads`) D] becomes its `rms_norm`, in place.
+pub fn norm_heads(cpu: Cpu, qkv: &mut [f32], norm: HeadNorm) {
+    let HeadNorm { q_weight, k_weight, num_heads, num_kv_heads, eps } = norm;
+    let head_dim = q_weight.len();
+    assert_eq!(k_weight.len(), head_dim);
+    let width = (num_heads + 2 * num_kv_heads) * head_dim;
+    assert_eq!(qkv.len() % width, 0);
+    let rows = qkv.len() / width;
+    let piece_rows = (PIECE_ELEMENTS / width).max(1);
+    let qkv = SharedOutput::new(qkv);
+    for_each_piece(cpu.num_threads, rows.div_ceil(piece_rows), &|piece| {
+        for row in piece * piece_rows..rows.min((piece + 1) * piece_rows) {
+            let q = qkv.at(row * width);
+            let k = qkv.at(row * width + num_heads * head_dim);
+            // SAFETY: q and k lie in this piece's row; a head is read to its end before it is written.
+            unsafe {
+                norm_rows(cpu.isa, q, q_weight, eps, q, num_heads);
+                norm_rows(cpu.isa, k, k_weight, eps, k, num_kv_heads);
+            }
+        }
+    });
+}
+
 /// Calls `work(first element, rows)` for pieces of the rows.
 fn for_rows(cpu: Cpu, elements: usize, weight: &[f32], work: impl Fn(usize, usize) + Sync) {
     let width = weight.len();

@@ -57,7 +57,7 @@ fn agrees_with_float64() {
         let x = random.floats(rows * width);
         let mut weights = vec![0f32; linear.out_features() * width];
         for (row, out) in weights.chunks_mut(width).enumerate() {
-            linear.read_row(row, out);
+            linear.read_rows(&[row as i32], out).unwrap();
         }
         for (activations, step) in [(ActivationType::Int8, 127.0), (ActivationType::Int16, 32384.0)] {
             for cpu in cpus() {
@@ -133,7 +133,7 @@ fn extreme_codes_and_activations_do_not_overflow() {
                 let linear = PackedLinear::new(vec![Arc::new(matrix)], None).unwrap();
                 let x = vec![sign; width];
                 let mut row = vec![0f32; width];
-                linear.read_row(3, &mut row);
+                linear.read_rows(&[3], &mut row).unwrap();
                 let expected = row.iter().map(|&w| f64::from(w) * f64::from(sign)).sum::<f64>();
                 for cpu in cpus() {
                     for activations in TYPES {

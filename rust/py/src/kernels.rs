@@ -38,24 +38,53 @@ pub(crate) unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T]
 /// Multiply-adds of some 20 µs on one core.
 const GIL_WORK: usize = 400_000;
 
+/// Why a kernel gave no result.
+pub(crate) enum KernelError {
+    Invalid(InvalidArgument),
+    /// The panic's words.
+    Panic(String),
+}
+
+impl From<KernelError> for PyErr {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::Invalid(error) => to_python(error),
+            KernelError::Panic(words) => PyRuntimeError::new_err(words),
+        }
+    }
+}
+
+impl std::fmt::Display for KernelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KernelError::Invalid(error) => f.write_str(&error.0),
+            KernelError::Panic(words) => f.write_str(words),
+        }
+    }
+}
+
+/// Runs a kernel; a panic becomes an error that Python's `except Exception` catches.
+pub(crate) fn catch_panic<T>(kernel: impl FnOnce() -> Result<T, InvalidArgument>) -> Result<T, KernelError> {
+    match catch_unwind(AssertUnwindSafe(kernel)) {
+        Ok(result) => result.map_err(KernelError::Invalid),
+        Err(payload) => {
+            let words = payload.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(KernelError::Panic(format!("a kernel panicked: {words}")))
+        }
+    }
+}
+
 /// Runs a kernel. The GIL is given up only for longer ones: getting it back from a busy event loop may take the
 /// interpreter's switch interval (5 ms), more than all the short calls of a step together.
-/// A panic becomes a Python exception that `except Exception` catches.
 pub(crate) fn call(
     py: Python<'_>,
     work: usize,
     kernel: impl FnOnce() -> Result<(), InvalidArgument> + Send,
 ) -> PyResult<()> {
-    let guarded = || catch_unwind(AssertUnwindSafe(kernel));
+    let guarded = || catch_panic(kernel);
     let result = if work > GIL_WORK { py.detach(guarded) } else { guarded() };
-    match result {
-        Ok(result) => result.map_err(to_python),
-        Err(payload) => {
-            let words = payload.downcast_ref::<String>().map(String::as_str);
-            let words = words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Err(PyRuntimeError::new_err(format!("a kernel panicked: {words}")))
-        }
-    }
+    Ok(result?)
 }
 
 pub(crate) fn to_python(error: InvalidArgument) -> PyErr {
@@ -71,11 +100,16 @@ pub mod kernels {
     use pagurid_kernels::attention::AttentionInputs;
     use pagurid_kernels::kv_cache::KvCacheShape;
     use pagurid_kernels::linear::LinearShape;
+    use pagurid_kernels::norm::HeadNorm;
     use pagurid_kernels::rope::RopeInputs;
-    use pagurid_kernels::{Cpu, Isa, activation, attention, linear as linear_kernel, norm, rope, threads};
+    use pagurid_kernels::{
+        Cpu, Isa, activation, attention, linear as linear_kernel, norm, rope, rows, threads,
+    };
 
     #[pymodule_export]
     use crate::quantized::QuantizedWeight;
+    #[pymodule_export]
+    use crate::tape::{Tape, TapeRecorder};
 
     use super::{call, slice, slice_mut, to_python};
 
@@ -186,6 +220,63 @@ pub mod kernels {
             norm::add_rms_norm(cpu, x, residual, weight, eps, out);
             Ok(())
         })
+    }
+
+    /// Each head of q and of k in qkv [rows, (`num_heads` + 2 `num_kv_heads`) `head_dim`] becomes its `RMSNorm`
+    #[pyfunction]
+    #[pyo3(signature = (qkv, q_weight, k_weight, rows, num_heads, num_kv_heads, head_dim, eps, /))]
+    fn norm_heads(
+        py: Python<'_>,
+        qkv: usize,
+        q_weight: usize,
+        k_weight: usize,
+        rows: usize,
+        num_heads: usize,
+        num_kv_heads: usize,
+        head_dim: usize,
+        eps: f32,
+    ) -> PyResult<()> {
+        let cpu = Cpu::selected().map_err(to_python)?;
+        let len = rows * (num_heads + 2 * num_kv_heads) * head_dim;
+        // SAFETY: the module's contract.
+        let (qkv, q_weight, k_weight) = unsafe {
+            (slice_mut::<f32>(qkv, len), slice::<f32>(q_weight, head_dim), slice::<f32>(k_weight, head_dim))
+        };
+        call(py, len, || {
+            norm::norm_heads(cpu, qkv, HeadNorm { q_weight, k_weight, num_heads, num_kv_heads, eps });
+            Ok(())
+        })
+    }
+
+    /// x [rows, width] += bias [width]
+    #[pyfunction]
+    #[pyo3(signature = (x, bias, rows, width, /))]
+    fn add_bias(py: Python<'_>, x: usize, bias: usize, rows: usize, width: usize) -> PyResult<()> {
+        // SAFETY: the module's contract.
+        let (x, bias) = unsafe { (slice_mut::<f32>(x, rows * width), slice::<f32>(bias, width)) };
+        call(py, rows * width, || {
+            rows::add_bias(x, bias);
+            Ok(())
+        })
+    }
+
+    /// out [len, width] = rows `indices` [len] (int32) of x [rows, width]
+    #[pyfunction]
+    #[pyo3(signature = (x, indices, out, rows, width, len, /))]
+    fn take_rows(
+        py: Python<'_>,
+        x: usize,
+        indices: usize,
+        out: usize,
+        rows: usize,
+        width: usize,
+        len: usize,
+    ) -> PyResult<()> {
+        // SAFETY: the module's contract.
+        let (x, indices, out) = unsafe {
+            (slice::<f32>(x, rows * width), slice::<i32>(indices, len), slice_mut::<f32>(out, len * width))
+        };
+        call(py, len * width, || rows::take_rows(x, indices, width, out))
     }
 
     /// out [rows, width] = silu(gate) * up of `gate_up` [rows, 2 width]

@@ -14,6 +14,7 @@ mod sampling;
 mod scheduler;
 mod scheduler_config;
 mod step_plan;
+mod tape;
 mod text;
 
 #[pymodule]

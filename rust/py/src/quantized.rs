@@ -25,9 +25,19 @@ type Part = (String, usize, usize, usize, Option<Vec<usize>>);
 /// One or more matrices of one width whose outputs lie side by side, and a bias.
 #[pyclass(frozen, module = "pagurid._core.kernels")]
 pub struct QuantizedWeight {
-    linear: PackedLinear,
+    linear: Arc<PackedLinear>,
     activations: ActivationType,
     types: Vec<&'static str>,
+}
+
+impl QuantizedWeight {
+    pub(crate) fn linear(&self) -> Arc<PackedLinear> {
+        self.linear.clone()
+    }
+
+    pub(crate) fn activation_type(&self) -> ActivationType {
+        self.activations
+    }
 }
 
 #[pymethods]
@@ -81,7 +91,7 @@ impl QuantizedWeight {
             let out_features = matrices.iter().map(|matrix| matrix.out_features()).sum();
             // SAFETY: the caller's address, as in `kernels`.
             let bias = bias.map(|bias| unsafe { slice::<f32>(bias, out_features) });
-            Ok(Self { linear: PackedLinear::new(matrices, bias)?, activations, types })
+            Ok(Self { linear: Arc::new(PackedLinear::new(matrices, bias)?), activations, types })
         };
         py.detach(pack).map_err(to_python)
     }
@@ -135,17 +145,9 @@ impl QuantizedWeight {
     /// out [rows, width] = rows `indices` [rows] (int32) of the weights in float32
     #[pyo3(signature = (indices, out, rows, /))]
     fn read_rows(&self, py: Python<'_>, indices: usize, out: usize, rows: usize) -> PyResult<()> {
-        let (outputs, width) = self.shape();
+        let width = self.linear.in_features();
         // SAFETY: the caller's addresses, as in `kernels`.
         let (indices, out) = unsafe { (slice::<i32>(indices, rows), slice_mut::<f32>(out, rows * width)) };
-        call(py, rows * width, || {
-            if let Some(index) = indices.iter().find(|&&index| index < 0 || index as usize >= outputs) {
-                return Err(InvalidArgument(format!("indices must be in 0..{outputs}; got {index}")));
-            }
-            for (&index, out) in indices.iter().zip(out.chunks_exact_mut(width)) {
-                self.linear.read_row(index as usize, out);
-            }
-            Ok(())
-        })
+        call(py, rows * width, || self.linear.read_rows(indices, out))
     }
 }

@@ -24,6 +24,7 @@ use crate::outputs::{OutputDelta, into_deltas};
 use crate::sampling::SamplingParams;
 use crate::scheduler_config::SchedulerConfig;
 use crate::step_plan::StepPlan;
+use crate::tape::Tape;
 use crate::text::Vocabulary;
 
 /// Queue, blocks, plan, sampling, detokenising and outputs of one engine.
@@ -82,6 +83,10 @@ impl Scheduler {
         self.outputs.store(outputs);
         Ok(result)
     }
+}
+
+fn for_each_piece(pieces: usize, work: &(dyn Fn(usize) + Sync)) {
+    threads::for_each_piece(threads::num_threads(), pieces, work);
 }
 
 fn in_use(owner: &str) -> Error {
@@ -246,13 +251,24 @@ impl Scheduler {
         let slice = logits.as_slice().map_err(|_| {
             to_python(&Error::internal("sample() needs logits that are contiguous, row by row"))
         })?;
-        let for_each_piece = |pieces: usize, work: &(dyn Fn(usize) + Sync)| {
-            threads::for_each_piece(threads::num_threads(), pieces, work);
-        };
         self.with_engine(py, true, |engine| engine.sample(slice, shape, &for_each_piece))
     }
 
-    /// Ends the step with the tokens of `sample`, or with these (`[num_logits_rows]`).
+    /// Computes the planned step on a tape and samples its tokens, without the GIL from the first kernel to the last token.
+    fn play(&self, py: Python<'_>, tape: &Tape) -> PyResult<()> {
+        let plan = self.newest().get();
+        self.with_engine(py, true, |engine| {
+            let sample = |logits: &[f32], shape| engine.sample(logits, shape, &for_each_piece);
+            // SAFETY: planning needs the engine's part of the scheduler, which this thread has. The KV caches are this
+            // engine's, and its model steps run on this thread.
+            match unsafe { tape.play_inputs(&plan.inputs(), sample) } {
+                Ok(sampled) => sampled,
+                Err(error) => Err(Error::internal(error.to_string())),
+            }
+        })
+    }
+
+    /// Ends the step with the tokens of `sample` or `play`, or with these (`[num_logits_rows]`).
     #[pyo3(signature = (sampled_token_ids = None))]
     fn commit(&self, py: Python<'_>, sampled_token_ids: Option<PyReadonlyArray1<'_, i32>>) -> PyResult<()> {
         let tokens: Option<Vec<u32>> =

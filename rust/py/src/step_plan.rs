@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use numpy::ndarray::{ArrayView1, ArrayView2};
 use numpy::{PyArray1, PyArray2};
 use pagurid_core::step_plan::StepBuffers;
+use pagurid_kernels::tape::StepInputs;
 use pyo3::prelude::*;
 
 /// Views of the flat buffers that the last `plan()` filled: no copy, valid until the next `plan()`.
@@ -25,10 +26,39 @@ impl StepPlan {
         Self { buffers }
     }
 
+    /// The step that the last `plan()` wrote.
+    ///
+    /// # Safety
+    /// Nobody plans until the result is gone.
+    pub(crate) unsafe fn inputs(&self) -> StepInputs<'_> {
+        let buffers = &*self.buffers;
+        let (tokens, sequences) = (self.num_tokens(), self.num_sequences());
+        // SAFETY: an atomic is laid out as its number; the caller sees to it that none is written.
+        unsafe {
+            StepInputs {
+                token_ids: plain(&buffers.token_ids[..tokens]),
+                positions: plain(&buffers.positions[..tokens]),
+                slot_mapping: plain(&buffers.slot_mapping[..tokens]),
+                query_start: plain(&buffers.query_start[..=sequences]),
+                context_lens: plain(&buffers.context_lens[..sequences]),
+                block_tables: plain(&buffers.block_tables[..sequences * buffers.max_blocks_per_sequence]),
+                logits_rows: plain(&buffers.logits_rows[..self.num_logits_rows()]),
+                block_copies: plain(&buffers.block_copies[..2 * self.num_block_copies()]),
+            }
+        }
+    }
+
     /// Whether these are its views.
     pub fn shows(&self, buffers: &Arc<StepBuffers>) -> bool {
         Arc::ptr_eq(&self.buffers, buffers)
     }
+}
+
+/// # Safety
+/// A is the atomic of N, and nobody writes the buffer while the result lives.
+unsafe fn plain<A, N>(buffer: &[A]) -> &[N] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), buffer.len()) }
 }
 
 fn view_i32<'py>(owner: &Bound<'py, StepPlan>, buffer: &[AtomicI32]) -> Bound<'py, PyArray1<i32>> {

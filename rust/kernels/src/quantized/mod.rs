@@ -24,6 +24,7 @@ pub use activations::{ActivationType, Activations};
 pub use gguf_type::GgufType;
 pub use packed::PackedMatrix;
 
+use crate::rows::check_rows;
 use crate::shared_output::SharedOutput;
 use crate::threads::for_each_piece;
 use crate::{Cpu, InvalidArgument};
@@ -102,11 +103,16 @@ impl PackedLinear {
         rows * self.in_features * self.out_features
     }
 
-    /// One row of the matrices' rows in float32, without the bias: an embedding.
-    pub fn read_row(&self, row: usize, out: &mut [f32]) {
-        assert!(row < self.out_features);
-        let part = self.parts.iter().rfind(|part| part.first <= row).expect("the first begins at 0");
-        part.matrix.read_row(row - part.first, out);
+    /// out [`indices`, `in_features`] = rows `indices` of the matrices in float32, without the bias: an embedding.
+    pub fn read_rows(&self, indices: &[i32], out: &mut [f32]) -> Result<(), InvalidArgument> {
+        assert_eq!(out.len(), indices.len() * self.in_features);
+        check_rows(indices, self.out_features)?;
+        for (&index, out) in indices.iter().zip(out.chunks_exact_mut(self.in_features)) {
+            let row = index as usize;
+            let part = self.parts.iter().rfind(|part| part.first <= row).expect("the first begins at 0");
+            part.matrix.read_row(row - part.first, out);
+        }
+        Ok(())
     }
 
     /// out [rows, `out_features`] = x [rows, `in_features`] Wᵀ + bias; `activations` is room to work in.
