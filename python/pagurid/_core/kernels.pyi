@@ -89,9 +89,6 @@ class TapeRecorder:
 class Tape:
     """A recorded step, played by one thread at a time."""
 
-    def __len__(self) -> int:
-        """Number of kernels."""
-
     def play(
         self,
         *,

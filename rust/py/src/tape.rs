@@ -3,14 +3,15 @@
 //! Owns: the way from tensors to addresses. A tape holds a reference to every tensor it reads or writes. Shapes are checked
 //! by `pagurid.ops.checks` before an operation is recorded; that widths fit each other is checked by the recorder.
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::Arc;
 
 use numpy::ndarray::Array2;
 use numpy::{PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pagurid_kernels::kv_cache::KvCacheShape;
 use pagurid_kernels::tape::{self, Heads, LayerCache, Owner, StepInputs, Tensor, Value};
 use pagurid_kernels::{Cpu, InvalidArgument};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pagurid_lockfree::Mailbox;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::kernels::{KernelError, catch_panic, to_python};
@@ -172,7 +173,9 @@ impl TapeRecorder {
     fn finish(&mut self, logits: usize) -> PyResult<Tape> {
         let logits = self.value(logits)?;
         let tape = std::mem::take(&mut self.0).finish(logits).map_err(to_python)?;
-        Ok(Tape(Mutex::new(tape)))
+        let mailbox = Mailbox::default();
+        mailbox.store(Box::new(tape));
+        Ok(Tape(mailbox))
     }
 }
 
@@ -182,7 +185,7 @@ fn done(recorded: Result<Value, InvalidArgument>) -> PyResult<usize> {
 
 /// A recorded step, played by one thread at a time.
 #[pyclass(frozen, module = "pagurid._core.kernels")]
-pub struct Tape(Mutex<tape::Tape>);
+pub struct Tape(Mailbox<tape::Tape>);
 
 impl Tape {
     /// Computes a step and hands its logits and their shape [R, V] to `then`.
@@ -194,30 +197,20 @@ impl Tape {
         inputs: &StepInputs<'_>,
         then: impl FnOnce(&[f32], (usize, usize)) -> T,
     ) -> Result<T, KernelError> {
-        let mut tape = match self.0.try_lock() {
-            Ok(tape) => tape,
-            Err(TryLockError::Poisoned(tape)) => tape.into_inner(), // a play keeps nothing for the next one
-            Err(TryLockError::WouldBlock) => {
-                return Err(KernelError::Invalid(InvalidArgument(
-                    "another thread plays this tape".to_owned(),
-                )));
-            }
+        let Some(mut tape) = self.0.take() else {
+            return Err(KernelError::Invalid(InvalidArgument("another thread plays this tape".to_owned())));
         };
         let vocab_size = tape.vocab_size();
         // SAFETY: the caller's promise; weights are written by nobody once they are loaded.
-        let logits = catch_panic(|| unsafe { tape.play(Cpu::selected()?, inputs) })?;
-        Ok(then(logits, (inputs.logits_rows.len(), vocab_size)))
+        let played = catch_panic(|| unsafe { tape.play(Cpu::selected()?, inputs) });
+        let result = played.map(|logits| then(logits, (inputs.logits_rows.len(), vocab_size)));
+        self.0.store(tape);
+        result
     }
 }
 
 #[pymethods]
 impl Tape {
-    /// Number of kernels.
-    fn __len__(&self) -> PyResult<usize> {
-        let tape = self.0.try_lock().map_err(|_| PyRuntimeError::new_err("the tape is being played"))?;
-        Ok(tape.num_operations())
-    }
-
     /// The logits [R, V] of one step, whose numbers are as in `StepInputs`: int32, `slot_mapping` int64.
     #[pyo3(signature = (*, token_ids, positions, slot_mapping, query_start, context_lens, block_tables, logits_rows))]
     #[allow(clippy::too_many_arguments)] // keyword arguments, each with a name

@@ -148,11 +148,6 @@ impl Tape {
         }
     }
 
-    /// Kernels in it.
-    pub fn num_operations(&self) -> usize {
-        self.operations.len()
-    }
-
     /// Floats of a row of logits.
     pub fn vocab_size(&self) -> usize {
         self.layout.lives[self.logits.0].width
