@@ -54,6 +54,9 @@ bench: setup ## measure this machine: core, kernels, then a server under load
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/serve.py --self-hosted
 
+bench-peers: setup ## measure Pagurid beside llama.cpp, vLLM and transformers (fewer rounds: make bench-peers ARGS=--quick)
+	$(BIN)/python benchmarks/peers.py $(ARGS)
+
 # ── check ─────────────────────────────────────────────────────────────────────────────────────────
 
 test: setup lint test-rust test-loom test-loom-mutants test-web test-python ## everything CI runs
@@ -105,4 +108,4 @@ format: setup ## format everything in place
 clean: ## remove everything that set-up made
 	rm -rf $(VENV) target dist web/node_modules $(STATIC) python/pagurid/_core*.so
 
-.PHONY: help setup core web lock serve bench test test-rust test-loom test-loom-mutants test-web test-python test-deep browser lint format clean
+.PHONY: help setup core web lock serve bench bench-peers test test-rust test-loom test-loom-mutants test-web test-python test-deep browser lint format clean

@@ -21,6 +21,7 @@ from pagurid.config import DEFAULT_MODEL
 CONTEXT_TOKENS = 192
 STEPS = 64
 PREFILL_TOKENS = 512
+KV_CACHE_BYTES = 1 << 30
 
 
 def generate_s(llm: LLM, prompts: list[list[int]], max_tokens: int) -> float:
@@ -34,10 +35,28 @@ def random_prompts(count: int, length: int) -> list[list[int]]:
 
 
 def decode_tokens_per_second(llm: LLM, batch: int) -> float:
-    """The prompts' own time is measured apart and taken off."""
+    """The prompts are in the prefix cache by then, so all sequences decode from the first step on.
+
+    What is left of the prompts' time, a block each, is measured apart and taken off.
+    """
     prompts = random_prompts(batch, CONTEXT_TOKENS)
+    generate_s(llm, prompts, 1)
     prompt_s = generate_s(llm, prompts, 1)
     return batch * STEPS / (generate_s(llm, prompts, STEPS + 1) - prompt_s)
+
+
+def prefill_tokens_per_second(llm: LLM) -> float:
+    return PREFILL_TOKENS / generate_s(llm, random_prompts(1, PREFILL_TOKENS), 1)
+
+
+def load_engine(model: str, quantization: str, threads: int | None = None) -> LLM:
+    return LLM(
+        model,
+        quantization=quantization,
+        max_num_batched_tokens=PREFILL_TOKENS,
+        kv_cache_memory_bytes=KV_CACHE_BYTES,
+        threads=threads,
+    )
 
 
 def main() -> None:
@@ -51,24 +70,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    engines = {
-        name: LLM(
-            arguments.model,
-            quantization=name,
-            enable_prefix_caching=False,
-            max_num_batched_tokens=PREFILL_TOKENS,
-            threads=arguments.threads,
-        )
-        for name in arguments.quantization
-    }
+    engines = {name: load_engine(arguments.model, name, arguments.threads) for name in arguments.quantization}
     figures: dict[str, dict[str, list[float]]] = {name: {} for name in engines}
     for _ in range(arguments.rounds):
         for name, llm in engines.items():
             for batch in arguments.batch:
                 rate = decode_tokens_per_second(llm, batch)
                 figures[name].setdefault(f"decode_{batch}", []).append(rate)
-            seconds = generate_s(llm, random_prompts(1, PREFILL_TOKENS), 1)
-            figures[name].setdefault(f"prefill_{PREFILL_TOKENS}", []).append(PREFILL_TOKENS / seconds)
+            figures[name].setdefault(f"prefill_{PREFILL_TOKENS}", []).append(prefill_tokens_per_second(llm))
     for name, of in figures.items():
         medians = "  ".join(f"{key} {statistics.median(rates):.0f}" for key, rates in of.items())
         print(f"{name:<6} tokens/s: {medians}")

@@ -5,6 +5,7 @@
     python benchmarks/serve.py --url http://127.0.0.1:8080 --protocol openai    # llama-server, vLLM, …
 
 Prompts are random token ids, so nothing is cached and lengths are exact; answers ignore the end of sequence.
+For servers that take no ids, `--words` makes prompts of words that are one token each: lengths stay exact.
 Times are the client's own. A stream's first piece ends its TTFT, further pieces give inter-token times.
 """
 
@@ -41,17 +42,24 @@ class Answer:
 
     started_at: float
     piece_times: list[float] = field(default_factory=list)
+    prompt_tokens: int | None = None
+    """What the server counted."""
     completion_tokens: int = 0
     error: str | None = None
 
 
-class OpenAi:
-    """POST /v1/completions with token ids, streamed."""
+Prompt = list[int] | str
+Usage = dict[str, Any]
 
-    def __init__(self, url: str, model: str | None, concurrency: int) -> None:
+
+class OpenAi:
+    """POST /v1/completions, streamed. `extra` joins each body."""
+
+    def __init__(self, url: str, model: str | None, concurrency: int, extra: dict[str, Any]) -> None:
         limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         self._client = httpx.AsyncClient(base_url=url, timeout=600, limits=limits)
         self._model = model
+        self._extra = extra
 
     async def __aenter__(self) -> OpenAi:
         if self._model is None:
@@ -61,8 +69,8 @@ class OpenAi:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def pieces(self, prompt: list[int], output_tokens: int) -> AsyncIterator[int | None]:
-        """Yields None for a piece of text, at last the number of tokens."""
+    async def pieces(self, prompt: Prompt, output_tokens: int) -> AsyncIterator[Usage | None]:
+        """Yields None for a piece of text, at last the server's count of tokens."""
         body = {
             "model": self._model,
             "prompt": prompt,
@@ -71,11 +79,12 @@ class OpenAi:
             "ignore_eos": True,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **self._extra,
         }
         async with self._client.stream("POST", "/v1/completions", json=body) as response:
             if response.status_code != 200:
                 raise RuntimeError(f"HTTP {response.status_code}: {(await response.aread())[:200]!r}")
-            tokens = None
+            usage = {"completion_tokens": output_tokens}
             async for line in response.aiter_lines():
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
@@ -83,20 +92,21 @@ class OpenAi:
                 if "error" in event:
                     raise RuntimeError(str(event["error"]))
                 if event.get("usage"):
-                    tokens = event["usage"]["completion_tokens"]
+                    usage = event["usage"]
                 if any(choice.get("text") for choice in event.get("choices", [])):
                     yield None
-            yield tokens if tokens is not None else output_tokens
+            yield usage
 
 
 class Ws:
     """pagurid.v1: every client a generation on a socket of its own."""
 
-    def __init__(self, url: str, model: str | None, concurrency: int) -> None:
+    def __init__(self, url: str, model: str | None, concurrency: int, extra: dict[str, Any]) -> None:
         self._address = url.replace("http", "ws", 1) + "/v1/ws"
         self._model = model
         self._idle: list[ClientConnection] = []
         self._concurrency = concurrency
+        self._extra = extra
 
     async def __aenter__(self) -> Ws:
         for _ in range(self._concurrency):
@@ -110,11 +120,12 @@ class Ws:
         for socket in self._idle:
             await socket.close()
 
-    async def pieces(self, prompt: list[int], output_tokens: int) -> AsyncIterator[int | None]:
-        """Yields None for a piece of text, at last the number of tokens."""
+    async def pieces(self, prompt: Prompt, output_tokens: int) -> AsyncIterator[Usage | None]:
+        """Yields None for a piece of text, at last the server's count of tokens."""
         socket = self._idle.pop()
         sampling = {"max_tokens": output_tokens, "temperature": 0.0, "ignore_eos": True}
-        frame = {"type": "generate", "id": secrets.token_urlsafe(18), "prompt": prompt, "sampling": sampling}
+        frame: dict[str, Any] = {"type": "generate", "id": secrets.token_urlsafe(18), "prompt": prompt}
+        frame |= {"sampling": sampling, **self._extra}
         if self._model is not None:
             frame["model"] = self._model
         await socket.send(json.dumps(frame))
@@ -127,22 +138,23 @@ class Ws:
                     yield None
                 case "done":
                     self._idle.append(socket)
-                    yield event["usage"]["completion_tokens"]
+                    yield event["usage"]
                     return
                 case "error":
                     self._idle.append(socket)
                     raise RuntimeError(f"{event['code']}: {event['message']}")
 
 
-async def ask(client: OpenAi | Ws, prompt: list[int], output_tokens: int) -> Answer:
+async def ask(client: OpenAi | Ws, prompt: Prompt, output_tokens: int) -> Answer:
     """One request, timed."""
     answer = Answer(time.perf_counter())
     try:
-        async for tokens in client.pieces(prompt, output_tokens):
-            if tokens is None:
+        async for usage in client.pieces(prompt, output_tokens):
+            if usage is None:
                 answer.piece_times.append(time.perf_counter())
             else:
-                answer.completion_tokens = tokens
+                answer.completion_tokens = usage["completion_tokens"]
+                answer.prompt_tokens = usage.get("prompt_tokens")
     except Exception as error:
         answer.error = f"{type(error).__name__}: {error}"
     return answer
@@ -152,13 +164,17 @@ async def load(options: argparse.Namespace, url: str) -> dict[str, Any]:
     """The whole run: `concurrency` clients that each ask again as soon as they are answered."""
     # A seed of its own, or a second run would find its prompts in the server's prefix cache.
     rng = random.Random(options.seed)
-    prompts = [
-        [rng.randint(FIRST_TOKEN_ID, LAST_TOKEN_ID) for _ in range(options.prompt_tokens)]
-        for _ in range(options.requests or options.concurrency)
-    ]
+    words = json.loads(options.words.read_text()) if options.words else None
+
+    def random_prompt(length: int) -> Prompt:
+        if words is not None:
+            return "".join(rng.choices(words, k=length))
+        return [rng.randint(FIRST_TOKEN_ID, LAST_TOKEN_ID) for _ in range(length)]
+
+    prompts = [random_prompt(options.prompt_tokens) for _ in range(options.requests or options.concurrency)]
     kind: type[OpenAi | Ws] = {"openai": OpenAi, "ws": Ws}[options.protocol]
-    async with kind(url, options.model, options.concurrency) as client:
-        warm_up = await ask(client, [FIRST_TOKEN_ID] * 8, 4)
+    async with kind(url, options.model, options.concurrency, options.body) as client:
+        warm_up = await ask(client, random_prompt(8), 4)
         if warm_up.error:
             raise SystemExit(f"{url} does not answer: {warm_up.error}")
         waiting = list(reversed(prompts))
@@ -168,10 +184,10 @@ async def load(options: argparse.Namespace, url: str) -> dict[str, Any]:
             while waiting:
                 answers.append(await ask(client, waiting.pop(), options.output_tokens))
 
-        started_at = time.perf_counter()
+        started_at, cpu_s = time.perf_counter(), time.process_time()
         await asyncio.gather(*(one_client() for _ in range(options.concurrency)))
-        elapsed_s = time.perf_counter() - started_at
-    return figures(options, answers, elapsed_s)
+        elapsed_s, cpu_s = time.perf_counter() - started_at, time.process_time() - cpu_s
+    return figures(options, answers, elapsed_s) | {"client_cpu_s": cpu_s}
 
 
 def figures(options: argparse.Namespace, answers: list[Answer], elapsed_s: float) -> dict[str, Any]:
@@ -188,7 +204,9 @@ def figures(options: argparse.Namespace, answers: list[Answer], elapsed_s: float
         "concurrency": options.concurrency,
         "requests": len(answers),
         "prompt_tokens": options.prompt_tokens,
+        "prompt_tokens_counted": sorted({answer.prompt_tokens for answer in good} - {None}),
         "output_tokens": options.output_tokens,
+        "completion_tokens": sum(answer.completion_tokens for answer in good),
         "elapsed_s": elapsed_s,
         "tokens_per_second": sum(answer.completion_tokens for answer in good) / elapsed_s,
         "requests_per_second": len(good) / elapsed_s,
@@ -241,6 +259,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, help="in all; one per client by default")
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
+    parser.add_argument("--words", type=Path, help="JSON: words that are a token each; prompts are text then")
+    parser.add_argument("--body", type=json.loads, default={}, help="JSON: further fields of each request")
     parser.add_argument("--seed", type=int, help="of the prompts; another one each run by default")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     options = parser.parse_args()

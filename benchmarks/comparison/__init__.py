@@ -1,0 +1,1 @@
+"""What `peers.py` is made of: peers and their weights, engines, servers under load, ratios."""
