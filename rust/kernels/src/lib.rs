@@ -1,11 +1,11 @@
-//! CPU kernels of Pagurid: linear layers (float32 and quantised), norms, activations, `RoPE` with the KV write, paged attention.
+//! CPU kernels of Pagurid: linear layers (float and quantised), norms, activations, `RoPE` with the KV write, paged attention.
 //!
 //! Owns: the arithmetic, and the order it is done in.
 //! Invariant: what a row gets has the same bits whatever the other rows, the cut of a prompt into chunks,
 //! the numbers of its blocks, or the thread count. So every sum runs in an order that is a function of the
 //! row's own length alone. Bits may differ between instruction sets only where the portable code has no
 //! fused multiply-add.
-//! Must not know: Python, models, the scheduler. Activations are float32; weights, too, or quantised as in GGUF files.
+//! Must not know: Python, models, the scheduler. Activations are float32; weights may be float16, bfloat16, or quantised as in GGUF files.
 
 // The bodies of kernels must melt into the functions that switch an instruction set on.
 #![allow(clippy::inline_always)]

@@ -1,11 +1,14 @@
-//! `Lanes` in two AVX2 registers. Needs avx2 and fma.
+//! `Lanes` in two AVX2 registers. Needs avx2, fma and f16c.
 
 use std::arch::x86_64::{
-    __m256, __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_add_epi32, _mm256_add_ps, _mm256_castsi256_ps,
-    _mm256_cmpgt_epi32, _mm256_cvtps_epi32, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
-    _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_round_ps,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
+    __m256, __m256i, _MM_HINT_T1, _mm_loadu_si128, _mm_prefetch, _mm256_add_epi32, _mm256_add_ps,
+    _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_epi32,
+    _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps,
+    _mm256_min_ps, _mm256_mul_ps, _mm256_round_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32,
+    _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
 };
+
+use half::{bf16, f16};
 
 use super::Lanes;
 
@@ -66,6 +69,25 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: the caller has F16C and 16 numbers.
+        unsafe {
+            let half = |from: *const f16| _mm256_cvtph_ps(_mm_loadu_si128(from.cast()));
+            Avx2(half(from), half(from.add(8)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: the caller has AVX2 and 16 numbers.
+        unsafe {
+            let half = |from: *const bf16| {
+                let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+            };
+            Avx2(half(from), half(from.add(8)))
+        }
+    }
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: the caller has AVX2 and 16 floats.
         unsafe {
@@ -82,7 +104,7 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn prefetch(address: *const f32) {
+    unsafe fn prefetch<T>(address: *const T) {
         // SAFETY: a hint; it may name any address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }

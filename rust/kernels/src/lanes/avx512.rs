@@ -1,12 +1,15 @@
 //! `Lanes` in one AVX-512 register. Needs avx512f and avx512vl.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _MM_HINT_T1, _mm_prefetch, _mm512_add_epi32, _mm512_add_ps, _mm512_castsi512_ps,
-    _mm512_cvtps_epi32, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_permute_ps,
-    _mm512_reduce_max_ps, _mm512_roundscale_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_f32x4,
-    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    __m512, __mmask16, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32, _mm512_div_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_ps,
+    _mm512_min_ps, _mm512_mul_ps, _mm512_permute_ps, _mm512_reduce_max_ps, _mm512_roundscale_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_slli_epi32, _mm512_storeu_ps,
+    _mm512_sub_ps,
 };
+
+use half::{bf16, f16};
 
 use super::Lanes;
 
@@ -47,6 +50,12 @@ impl Lanes for Avx512 {
         fn load_partial(from: *const f32, lanes: usize) -> Self {
             Avx512(_mm512_maskz_loadu_ps(mask(lanes), from))
         }
+        fn load_f16(from: *const f16) -> Self { Avx512(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))) }
+        fn load_bf16(from: *const bf16) -> Self {
+            Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(
+                _mm256_loadu_si256(from.cast()),
+            ))))
+        }
     }
     lanewise! {
         fn add(other) = _mm512_add_ps;
@@ -69,7 +78,7 @@ impl Lanes for Avx512 {
         unsafe { _mm512_mask_storeu_ps(to, mask(lanes), self.0) }
     }
     #[inline(always)]
-    unsafe fn prefetch(address: *const f32) {
+    unsafe fn prefetch<T>(address: *const T) {
         // SAFETY: a hint; it may name any address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }

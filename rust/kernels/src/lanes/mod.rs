@@ -6,15 +6,18 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+pub(crate) mod element;
 pub(crate) mod portable;
 pub(crate) mod rows;
+
+use half::{bf16, f16};
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
 
 /// # Safety
-/// Every method needs the implementation's instructions, and those that take an address need 16 floats there
-/// (the `partial` ones: `lanes` floats).
+/// Every method needs the implementation's instructions, and those that take an address need 16 numbers there
+/// (the `partial` ones: `lanes` numbers).
 pub(crate) trait Lanes: Copy {
     /// Whether 24 sums fit the registers; else about 6 do.
     const WIDE: bool;
@@ -22,6 +25,10 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load(from: *const f32) -> Self;
     /// The first `lanes` floats; the other lanes are 0 and their memory is not touched.
     unsafe fn load_partial(from: *const f32, lanes: usize) -> Self;
+    /// Widened, which is exact.
+    unsafe fn load_f16(from: *const f16) -> Self;
+    /// Widened, which is exact.
+    unsafe fn load_bf16(from: *const bf16) -> Self;
     unsafe fn store(self, to: *mut f32);
     /// Writes the first `lanes` floats only.
     unsafe fn store_partial(self, to: *mut f32, lanes: usize);
@@ -42,7 +49,7 @@ pub(crate) trait Lanes: Copy {
 
     /// Asks for the cache line at any address, into L2; nothing is read.
     #[inline(always)]
-    unsafe fn prefetch(_address: *const f32) {}
+    unsafe fn prefetch<T>(_address: *const T) {}
 
     /// Sum over the lanes in a fixed tree: halves added until one is left.
     #[inline(always)]
@@ -122,7 +129,7 @@ macro_rules! per_isa {
                 unsafe { $body::<$crate::lanes::avx512::Avx512>($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
+            #[target_feature(enable = "avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             unsafe fn avx2($($argument: $type),*) {
                 // SAFETY: as above.

@@ -1,5 +1,7 @@
 //! `Lanes` as an array: plain Rust that the compiler vectorises (to NEON on Arm, to SSE2 on old x86).
 
+use half::{bf16, f16};
+
 use super::{LANES, Lanes};
 
 #[derive(Clone, Copy)]
@@ -11,6 +13,16 @@ const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 /// Adding and taking this away rounds a float below 2^22 to a whole number, ties to even.
 const ROUND: f32 = 12_582_912.0;
+
+/// Without branches, so that it can be vectorised. Its exponent is 112 too small for a float32 until it is
+/// multiplied, which makes subnormals normal; infinity and NaN need all bits of the exponent.
+#[inline(always)]
+fn widen_f16(from: f16) -> f32 {
+    let bits = u32::from(from.to_bits());
+    let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+    let exponent = if magnitude >= 65536.0 { 0xff << 23 } else { 0 };
+    f32::from_bits(magnitude.to_bits() | exponent | (bits & 0x8000) << 16)
+}
 
 #[inline(always)]
 fn lanewise(f: impl Fn(usize) -> f32) -> Portable {
@@ -40,6 +52,18 @@ impl Lanes for Portable {
             *lane = unsafe { from.add(i).read() };
         }
         Portable(out)
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: the caller has 16 numbers there.
+        let from = unsafe { from.cast::<[f16; LANES]>().read_unaligned() };
+        lanewise(|i| widen_f16(from[i]))
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: the caller has 16 numbers there.
+        let from = unsafe { from.cast::<[bf16; LANES]>().read_unaligned() };
+        lanewise(|i| f32::from_bits(u32::from(from[i].to_bits()) << 16))
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
