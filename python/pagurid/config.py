@@ -10,10 +10,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["DEFAULT_MODEL", "EngineConfig", "Quantization", "engine_config"]
+__all__ = ["DEFAULT_MODEL", "Dtype", "EngineConfig", "Quantization", "engine_config"]
 
 DEFAULT_MODEL = "smollm2"
 
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization: TypeAlias = Literal["auto", "int16", "int8", "none"]
 
 
@@ -55,11 +56,13 @@ class EngineConfig:
     """Who gives KV blocks back when they run out; `youngest`, for comparison, admits without foresight."""
     isolate_tenants: bool = False
     """Tenants never share computed prefixes, nor learn of each other's by how fast an answer begins."""
-    dtype: Literal["float32", "auto"] = "auto"
-    """Of weights and KV cache; float32 on a CPU."""
+    dtype: Dtype = "auto"
+    """What the float weights of linear layers are kept in: as the file has them (`auto`), or converted when
+    they are loaded. Norms, biases, activations and sums are float32 with any. Says nothing about quantised
+    weights, unless `quantization` is `none`: then they are dequantised to this (`auto`: float32)."""
     quantization: Quantization = "auto"
     """How the quantised weights of a GGUF file are multiplied with: as they are, with activations rounded to
-    int16 (`auto`: as good as float32) or int8 (faster, less exact); or dequantised to float32 (`none`)."""
+    int16 (`auto`: as good as float32) or int8 (faster, less exact); or dequantised to `dtype` (`none`)."""
     threads: int | None = None
     """CPU threads that compute; the cores this process may use by default."""
     kernels: Literal["rust", "reference"] = "rust"

@@ -28,6 +28,16 @@ def int32(*values: int) -> torch.Tensor:
             r"linear needs x \[T, in\] and weight \[out, in\]; got \[2, 3\] and \[4, 5\]",
         ),
         (
+            lambda: ops.linear(torch.zeros(2, 3), torch.zeros(4, 3).double()),
+            TypeError,
+            r"weight must be torch.float32 or torch.float16 or torch.bfloat16; got torch.float64",
+        ),
+        (
+            lambda: ops.linear(torch.zeros(2, 3).half(), torch.zeros(4, 3).half()),
+            TypeError,
+            r"x must be torch.float32; got torch.float16",
+        ),
+        (
             lambda: ops.linear(torch.zeros(2, 3).double(), torch.zeros(4, 3)),
             TypeError,
             r"x must be torch.float32; got torch.float64",

@@ -47,6 +47,19 @@ def test_linear(rows: int, in_features: int, out_features: int) -> None:
     both(lambda: (ops.linear(x, weight),))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_16_bits(dtype: torch.dtype) -> None:
+    """To the bit what the widened weight gives, in either implementation."""
+    x, weight = torch.randn(5, 577), (torch.randn(40, 577) / 24).to(dtype)
+    indices = torch.tensor([3, 39, 0, 3], dtype=torch.int32)
+    for implementation in ("rust", "reference"):
+        ops.select(implementation)
+        assert torch.equal(ops.linear(x, weight), ops.linear(x, weight.float()))
+        rows = ops.embedding(indices, weight)
+        assert rows.dtype is torch.float32
+        assert torch.equal(rows, weight.float()[indices])
+
+
 @pytest.mark.parametrize(("rows", "width"), [(1, 576), (5, 576), (3, 7), (200, 1536), (0, 16)])
 def test_norms_and_activation(rows: int, width: int) -> None:
     x, residual, weight = torch.randn(rows, width), torch.randn(rows, width), torch.randn(width)

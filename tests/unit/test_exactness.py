@@ -102,6 +102,16 @@ def test_batched_equals_alone(
     assert run(engine(tiny_model_dir, **options), prompts, PARAMS) == expected
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_batched_equals_alone_with_weights_of_16_bits(tiny_model_dir: Path, dtype: str) -> None:
+    llm = engine(tiny_model_dir, enable_prefix_caching=False, dtype=dtype)
+    prompts = prompts_of(llm.tokenizer.vocab_size)
+    alone = [run(llm, [prompt], [params])[0] for prompt, params in zip(prompts, PARAMS, strict=True)]
+    assert run(engine(tiny_model_dir, dtype=dtype), prompts, PARAMS) == alone
+    small_chunks = {"max_num_seqs": 3, "max_num_batched_tokens": 7}
+    assert run(engine(tiny_model_dir, dtype=dtype, **small_chunks), prompts, PARAMS) == alone
+
+
 def test_hot_cache_equals_cold(tiny_model_dir: Path, alone: tuple[list[list[int]], list[Answer]]) -> None:
     prompts, expected = alone
     llm = engine(tiny_model_dir)

@@ -28,6 +28,8 @@ MODELS = {
     "tied": TinyModel(),
     "untied_one_kv_head": TinyModel(tied=False, num_heads=8, num_kv_heads=1, head_dim=32, seed=1),
     "biases": TinyModel(attention_bias=True, mlp_bias=True, seed=2),
+    "bfloat16": TinyModel(dtype=torch.bfloat16, seed=4),
+    "float16": TinyModel(dtype=torch.float16, tied=False, attention_bias=True, seed=5),
     "head_norms": TinyModel(architecture="Qwen3ForCausalLM", qk_norm=True, tied=False, seed=3),
 }
 

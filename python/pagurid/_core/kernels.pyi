@@ -102,8 +102,26 @@ class Tape:
     ) -> NDArray[np.float32]:
         """The logits [R, vocab_size] of one step, whose numbers are as in `StepInputs`."""
 
-def take_rows(x: int, indices: int, out: int, rows: int, width: int, len: int, /) -> None: ...
-def linear(x: int, weight: int, out: int, rows: int, in_features: int, out_features: int, /) -> None: ...
+def take_rows(
+    x: int,
+    indices: int,
+    out: int,
+    rows: int,
+    width: int,
+    len: int,
+    dtype: Literal["float32", "float16", "bfloat16"],
+    /,
+) -> None: ...
+def linear(
+    x: int,
+    weight: int,
+    out: int,
+    rows: int,
+    in_features: int,
+    out_features: int,
+    dtype: Literal["float32", "float16", "bfloat16"],
+    /,
+) -> None: ...
 def rms_norm(x: int, weight: int, out: int, rows: int, width: int, eps: float, /) -> None: ...
 def add_rms_norm(
     x: int, residual: int, weight: int, out: int, rows: int, width: int, eps: float, /

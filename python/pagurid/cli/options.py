@@ -9,9 +9,18 @@ from typing import Annotated
 
 import typer
 
-from pagurid.config import DEFAULT_MODEL, Quantization
+from pagurid.config import DEFAULT_MODEL, Dtype, Quantization
 
-__all__ = ["CostPerHour", "KvBlocks", "KvBytes", "MaxModelLen", "Model", "QuantizationOption", "Threads"]
+__all__ = [
+    "CostPerHour",
+    "DtypeOption",
+    "KvBlocks",
+    "KvBytes",
+    "MaxModelLen",
+    "Model",
+    "QuantizationOption",
+    "Threads",
+]
 
 Model = Annotated[
     str, typer.Option(help=f"`{DEFAULT_MODEL}`, a directory with safetensors, or a .gguf file.")
@@ -19,11 +28,18 @@ Model = Annotated[
 MaxModelLen = Annotated[
     int | None, typer.Option(help="Longest prompt + answer in tokens; the model's context by default.")
 ]
+DtypeOption = Annotated[
+    Dtype,
+    typer.Option(
+        help="Float weights are kept as the file has them (auto) or converted; quantised ones follow "
+        "--quantization, and are dequantised to this with none (auto: float32)."
+    ),
+]
 QuantizationOption = Annotated[
     Quantization,
     typer.Option(
         help="Quantised weights: activations are rounded to int16 (auto: as good as float32) or int8 "
-        "(faster, less exact), or the weights are dequantised (none)."
+        "(faster, less exact), or the weights are dequantised to --dtype (none)."
     ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]

@@ -9,6 +9,7 @@ import typer
 
 from pagurid.cli.options import (
     CostPerHour,
+    DtypeOption,
     KvBlocks,
     KvBytes,
     MaxModelLen,
@@ -51,7 +52,7 @@ def serve(
     isolate_tenants: Annotated[
         bool, typer.Option("--isolate-tenants", help="Tenants never share computed prefixes.")
     ] = False,
-    dtype: Annotated[Literal["auto", "float32"], typer.Option(help="Of weights and KV cache.")] = "auto",
+    dtype: DtypeOption = "auto",
     quantization: QuantizationOption = "auto",
     kernels: Annotated[Literal["rust", "reference"], typer.Option(help="What computes.")] = "rust",
     enforce_eager: Annotated[

@@ -9,11 +9,12 @@ Must not know: threads, event loops, transports.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 import torch
 
 from pagurid._core import Scheduler, SchedulerConfig, kernels
+from pagurid.config import Dtype
 from pagurid.engine.kv_pool_size import kv_pool_blocks
 from pagurid.engine.model_runner import ModelRunner
 from pagurid.errors import ConfigError, InvalidRequest
@@ -39,8 +40,8 @@ class Engine:
     """Raises ConfigError or ModelLoadError, in one line, if it cannot be."""
 
     def __init__(self, config: EngineConfig) -> None:
-        if config.dtype not in ("auto", "float32"):
-            raise ConfigError(f"--dtype is {config.dtype!r}; this build computes in float32")
+        if config.dtype not in get_args(Dtype):
+            raise ConfigError(f"--dtype is {config.dtype!r}; expected one of {', '.join(get_args(Dtype))}")
         self.config = config
         _set_threads(config)
         loaded = load_model(
@@ -48,6 +49,7 @@ class Engine:
             max_model_len=config.max_model_len,
             kernels=config.kernels,
             quantization=config.quantization,
+            dtype=config.dtype,
         )
         self.model_config = loaded.config
         self.tokenizer = loaded.tokenizer

@@ -31,7 +31,7 @@ __all__ = ["Linear", "LlamaForCausalLM", "LlamaLayer"]
 
 
 class Linear:
-    """y = x Wᵀ (+ bias), W `[out_features, in_features]`; a quantised W has its bias inside."""
+    """y = x Wᵀ (+ bias), W `[out_features, in_features]`, of 16 bits perhaps; a quantised W has its bias."""
 
     __slots__ = ("bias", "weight")
 
@@ -69,7 +69,7 @@ class LlamaLayer:
 
 
 class LlamaForCausalLM:
-    """The model of one `ModelConfig` on the CPU: float32, the linear layers perhaps quantised."""
+    """The model of one `ModelConfig` on the CPU: float32, linear layers perhaps of 16 bits or quantised."""
 
     def __init__(self, config: ModelConfig, *, max_model_len: int | None = None) -> None:
         self.config = config
@@ -152,7 +152,7 @@ class LlamaForCausalLM:
     def parameter_slots(self) -> dict[str, Tensor]:
         """Checkpoint name → the part of a parameter it fills, in its checkpoint's shape. They cover all.
 
-        Only while nothing is quantised.
+        Only before `pagurid.weights` puts W of the linear layers in its place.
         """
         slots = {"model.norm.weight": self.final_norm}
         for index, layer in enumerate(self.layers):

@@ -2,7 +2,8 @@
 
 Owns: names, signatures and argument checks of the ops, and which implementation runs: the Rust kernels,
 the plain torch reference they are tested against, or the recorder, which computes nothing and writes down
-what the Rust kernels will do. All take contiguous float32 tensors on the CPU.
+what the Rust kernels will do. All take contiguous float32 tensors on the CPU; the weights of
+`linear` and `embedding` may be float16 or bfloat16, too, and are widened.
 Invariant: with the Rust kernels a row's result has the same bits whatever the batch, the chunking, the
 block numbers or the thread count.
 Must not know: models, the scheduler.
@@ -83,7 +84,7 @@ def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
 
 
 def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
-    """indices [T] (int32), weight [V, H] → [T, H] float32: the weight's rows."""
+    """indices [T] (int32), weight [V, H] → [T, H] float32: the weight's rows, widened."""
     return _embedding(indices, weight)  # type: ignore[no-any-return]
 
 
@@ -113,7 +114,7 @@ for _schema in (
 take_rows = torch.ops.pagurid.take_rows.default
 """x [T, H], indices [R] (int32) → [R, H] = x[indices]"""
 linear = torch.ops.pagurid.linear.default
-"""x [T, in], weight [out, in] → [T, out] = x weightᵀ"""
+"""x [T, in], weight [out, in] → [T, out] = x weightᵀ, with the bits that a widened weight would give"""
 add_bias = torch.ops.pagurid.add_bias.default
 """x [T, H] += bias [H]"""
 rms_norm = torch.ops.pagurid.rms_norm.default

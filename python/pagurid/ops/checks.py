@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pagurid._core.kernels import QuantizedWeight
 
 _FLOAT32, _INT32, _INT64 = torch.float32, torch.int32, torch.int64
+_WEIGHT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256
 
 
@@ -27,7 +28,7 @@ def take_rows(x: Tensor, indices: Tensor) -> None:
 
 def linear(x: Tensor, weight: Tensor) -> None:
     _check("x", x, 2)
-    _check("weight", weight, 2)
+    _check("weight", weight, 2, *_WEIGHT_DTYPES)
     if x.shape[1] != weight.shape[1]:
         raise ValueError(f"linear needs x [T, in] and weight [out, in]; got {_shape(x)} and {_shape(weight)}")
 
@@ -43,7 +44,7 @@ def quantized_linear(x: Tensor, weight: QuantizedWeight) -> None:
 def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> None:
     _check("indices", indices, 1, _INT32)
     if isinstance(weight, torch.Tensor):
-        _check("weight", weight, 2)
+        _check("weight", weight, 2, *_WEIGHT_DTYPES)
 
 
 def add_bias(x: Tensor, bias: Tensor) -> None:
@@ -171,9 +172,10 @@ def _cache(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int]:
     return kv_heads, head_dim
 
 
-def _check(name: str, tensor: Tensor, dims: int, dtype: torch.dtype = _FLOAT32) -> None:
-    if tensor.dtype is not dtype:
-        raise TypeError(f"{name} must be {dtype}; got {tensor.dtype}")
+def _check(name: str, tensor: Tensor, dims: int, *dtypes: torch.dtype) -> None:
+    """`dtypes`: those it may have; float32 if none is given."""
+    if tensor.dtype not in (dtypes or (_FLOAT32,)):
+        raise TypeError(f"{name} must be {' or '.join(map(str, dtypes or (_FLOAT32,)))}; got {tensor.dtype}")
     if tensor.dim() != dims:
         raise ValueError(f"{name} must have {dims} dimensions; got {_shape(tensor)}")
     if not tensor.is_contiguous():

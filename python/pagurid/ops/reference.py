@@ -22,7 +22,7 @@ def take_rows(x: Tensor, indices: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    return F.linear(x, weight)
+    return F.linear(x, weight.to(torch.float32))
 
 
 def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
@@ -34,7 +34,7 @@ def quantized_linear(x: Tensor, weight: QuantizedWeight) -> Tensor:
 
 def embedding(indices: Tensor, weight: Tensor | QuantizedWeight) -> Tensor:
     if isinstance(weight, torch.Tensor):
-        return F.embedding(indices, weight)
+        return F.embedding(indices, weight).to(torch.float32)
     rows = torch.empty(len(indices), weight.shape[1])
     weight.read_rows(indices.data_ptr(), rows.data_ptr(), len(indices))
     return rows

@@ -6,7 +6,7 @@ Must not know: how kernels work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -18,10 +18,25 @@ if TYPE_CHECKING:
     from pagurid._core.kernels import QuantizedWeight
 
 
+_DTYPE_NAMES: dict[torch.dtype, Literal["float32", "float16", "bfloat16"]] = {
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+}
+
+
 def take_rows(x: Tensor, indices: Tensor) -> Tensor:
     rows, width = x.shape
     out = torch.empty((indices.shape[0], width))
-    kernels.take_rows(x.data_ptr(), indices.data_ptr(), out.data_ptr(), rows, width, indices.shape[0])
+    kernels.take_rows(
+        x.data_ptr(),
+        indices.data_ptr(),
+        out.data_ptr(),
+        rows,
+        width,
+        indices.shape[0],
+        _DTYPE_NAMES[x.dtype],
+    )
     return out
 
 
@@ -29,7 +44,15 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     rows, in_features = x.shape
     out_features = weight.shape[0]
     out = torch.empty((rows, out_features))
-    kernels.linear(x.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, in_features, out_features)
+    kernels.linear(
+        x.data_ptr(),
+        weight.data_ptr(),
+        out.data_ptr(),
+        rows,
+        in_features,
+        out_features,
+        _DTYPE_NAMES[weight.dtype],
+    )
     return out
 
 

@@ -9,28 +9,27 @@ Must not know: file formats.
 from __future__ import annotations
 
 import logging
+import math
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from pagurid import ops
 from pagurid.errors import ModelLoadError
-from pagurid.ops import QuantizedWeight
+from pagurid.weights.linear_weight import place_weight
 from pagurid.weights.progress import track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from pagurid.models import LlamaForCausalLM
     from pagurid.models.llama import Linear
+    from pagurid.weights.checkpoint import CheckpointTensor
+    from pagurid.weights.linear_weight import WeightTypes
 
-__all__ = ["CheckpointTensor", "QuantizedBlocks", "fill_parameters"]
+__all__ = ["fill_parameters"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,39 +39,16 @@ _LEFTOVERS = (re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 _TIED_HEAD = "lm_head.weight"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointTensor:
-    """One tensor of a checkpoint, not read yet. `name` is the checkpoint name, as safetensors have it."""
-
-    name: str
-    source: str
-    """For messages: the file, and the name there if it is another."""
-    shape: tuple[int, ...]
-    read: Callable[[], Tensor]
-    quantized: QuantizedBlocks | None = None
-    """What `read` would dequantise, if it is a matrix that can be multiplied with as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuantizedBlocks:
-    """A matrix as a GGUF file has it; `data` maps the file."""
-
-    type_name: str
-    data: NDArray[np.uint8]
-    row_order: list[int] | None
-    """The file's row for each row of the matrix, if they differ."""
-
-
 def fill_parameters(
     model: LlamaForCausalLM,
     tensors: Sequence[CheckpointTensor],
     *,
     title: str,
-    activations: Literal["int8", "int16"] | None = None,
+    types: WeightTypes,
 ) -> None:
-    """Copies (and converts to float32) every tensor into its slot; checks all names and shapes first.
+    """Puts every tensor into its place; checks all names and shapes first.
 
-    With `activations`, layers whose tensors are all quantised stay so: they are packed instead.
+    W of linear layers becomes what `types` says; norms and biases are copied, and converted to float32.
     """
     slots = model.parameter_slots()
     chosen: dict[str, CheckpointTensor] = {}
@@ -101,16 +77,15 @@ def fill_parameters(
     missing = [name for name in slots if name not in chosen]
     if missing:
         raise ModelLoadError(_missing_message(missing, title))
-    packed = _layers_to_pack(model, chosen) if activations else []
-    packed_names = {name for _, names in packed for name in names}
+    layers = [(linear, [chosen[name] for name in parts]) for linear, parts in model.linear_parts()]
+    weights = {tensor.name for _, tensors in layers for tensor in tensors}
     with torch.inference_mode():
-        items = [item for item in chosen.items() if item[0] not in packed_names]
-        for name, tensor in track(items, title=f"Loading {title}", weight=_size_of):
-            slots[name].copy_(tensor.read())
-        slots.clear()  # they would keep the float weights of packed layers alive
-        if activations:
-            for linear, names in track(packed, title=f"Packing {title}", weight=lambda item: 1):
-                _pack(linear, [chosen[name] for name in names], activations)
+        for name, tensor in chosen.items():
+            if name not in weights:
+                slots[name].copy_(tensor.read())
+        slots.clear()  # they would keep what `place_weight` replaces alive
+        for linear, parts in track(layers, title=f"Loading {title}", weight=_size_of):
+            place_weight(linear, parts, types)
         if stray_head is not None and not _is_embedding(stray_head, model):
             _log.warning(
                 "%s: %s differs from the embeddings but tie_word_embeddings is true: it is ignored",
@@ -119,38 +94,15 @@ def fill_parameters(
             )
 
 
-def _layers_to_pack(
-    model: LlamaForCausalLM, chosen: Mapping[str, CheckpointTensor]
-) -> list[tuple[Linear, list[str]]]:
-    return [
-        (linear, list(parts))
-        for linear, parts in model.linear_parts()
-        if all(chosen[name].quantized is not None for name in parts)
-    ]
-
-
-def _pack(linear: Linear, tensors: list[CheckpointTensor], activations: Literal["int8", "int16"]) -> None:
-    """Puts a layer's blocks in the place of its float weights; its bias is filled already."""
-    parts = [
-        (blocks.type_name, blocks.data.ctypes.data, blocks.data.nbytes, tensor.shape[0], blocks.row_order)
-        for tensor in tensors
-        if (blocks := tensor.quantized) is not None
-    ]
-    bias = None if linear.bias is None else linear.bias.data_ptr()
-    linear.weight = QuantizedWeight(parts, tensors[0].shape[1], activations, bias)
-    linear.bias = None
-
-
 def _is_embedding(head: CheckpointTensor, model: LlamaForCausalLM) -> bool:
+    weight = model.embedding.weight
+    values = head.read().to(weight.dtype if isinstance(weight, Tensor) else torch.float32)
     rows = torch.arange(model.config.vocab_size, dtype=torch.int32)
-    return torch.equal(head.read().to(torch.float32), ops.embedding(rows, model.embedding.weight))
+    return torch.equal(values.to(torch.float32), ops.embedding(rows, weight))
 
 
-def _size_of(item: tuple[str, CheckpointTensor]) -> int:
-    size = 1
-    for length in item[1].shape:
-        size *= length
-    return size
+def _size_of(layer: tuple[Linear, list[CheckpointTensor]]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in layer[1])
 
 
 def _description(model: LlamaForCausalLM) -> str:

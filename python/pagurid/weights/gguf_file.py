@@ -1,7 +1,7 @@
 """A GGUF file: its metadata, and its tensors under the checkpoint names that the model knows.
 
 Owns: the names, undoing the row order that GGUF gives q and k of the Llama family (CASES D34), and
-dequantising to float32 through the `gguf` library, one tensor at a time.
+dequantising to float32 through the `gguf` library, one tensor at a time. Floats are views of the mapped file.
 Must not know: which tensors a model needs, what the tokenizer metadata mean.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pagurid.errors import ModelLoadError
 from pagurid.models.registry import architecture_of_gguf
-from pagurid.weights.fill import CheckpointTensor, QuantizedBlocks
+from pagurid.weights.checkpoint import CheckpointTensor, QuantizedBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GgufFile"]
 
-_DEQUANTIZED = (
-    Kind.F32,
-    Kind.F16,
-    Kind.BF16,
+_FLOATS = {Kind.F32: torch.float32, Kind.F16: torch.float16, Kind.BF16: torch.bfloat16}
+_QUANTIZED = (
     Kind.Q4_0,
     Kind.Q4_1,
     Kind.Q5_0,
@@ -41,9 +39,6 @@ _DEQUANTIZED = (
     Kind.Q4_K,
     Kind.Q5_K,
     Kind.Q6_K,
-)
-_MULTIPLIED_AS_THEY_ARE = frozenset(
-    kind for kind in _DEQUANTIZED if kind not in (Kind.F32, Kind.F16, Kind.BF16)
 )
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -81,7 +76,8 @@ class GgufFile:
     def __init__(self, file: Path) -> None:
         self.file = file
         try:
-            self._reader = _Reader(file)
+            # Copy on write: a view of it that torch takes without a word, and never the file's own bytes.
+            self._reader = _Reader(file, "c")
             self.metadata: Mapping[str, Any] = {
                 key: field.contents() for key, field in self._reader.fields.items()
             }
@@ -105,12 +101,11 @@ class GgufFile:
         return tuple(int(length) for length in reversed(self._tensors[name].shape))
 
     def read(self, name: str) -> Tensor:
-        """The tensor in float32, rows in the file's order."""
+        """The tensor, rows in the file's order: floats as a view of the file, all else in float32."""
         tensor = self._tensors[name]
-        values = gguf.dequantize(tensor.data, tensor.tensor_type)
-        if not values.flags.writeable:
-            values = values.copy()  # float32 comes as a view of the file, which torch does not take
-        return torch.from_numpy(values).view(self.shape(name))
+        if (dtype := _FLOATS.get(tensor.tensor_type)) is not None:
+            return torch.from_numpy(tensor.data.view(np.uint8)).view(dtype).view(self.shape(name))
+        return torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type)).view(self.shape(name))
 
     def tensors(self, config: ModelConfig) -> list[CheckpointTensor]:
         """All but the rope factors, under checkpoint names; names that have none stay as they are."""
@@ -122,10 +117,10 @@ class GgufFile:
         for name, tensor in self._tensors.items():
             if name == ROPE_FACTORS:
                 continue
-            if tensor.tensor_type not in _DEQUANTIZED:
+            if tensor.tensor_type not in (*_FLOATS, *_QUANTIZED):
                 raise ModelLoadError(
                     f"{self.file}: tensor {name} is of type {tensor.tensor_type.name}; "
-                    f"supported: {', '.join(kind.name for kind in _DEQUANTIZED)}"
+                    f"supported: {', '.join(kind.name for kind in (*_FLOATS, *_QUANTIZED))}"
                 )
             read = partial(self.read, name)
             row_order: list[int] | None = None
@@ -137,9 +132,12 @@ class GgufFile:
                     row_order = _half_split(torch.arange(self.shape(name)[0]), heads[match[2]]).tolist()
             source = f"{self.file} ({name})"
             quantized = None
-            if tensor.tensor_type in _MULTIPLIED_AS_THEY_ARE and len(self.shape(name)) == 2:
+            if tensor.tensor_type in _QUANTIZED and len(self.shape(name)) == 2:
                 quantized = QuantizedBlocks(tensor.tensor_type.name, tensor.data, row_order)
-            checkpoint.append(CheckpointTensor(checkpoint_name, source, self.shape(name), read, quantized))
+            dtype = _FLOATS.get(tensor.tensor_type, torch.float32)
+            checkpoint.append(
+                CheckpointTensor(checkpoint_name, source, self.shape(name), dtype, read, quantized)
+            )
         return checkpoint
 
     def _read_half_split(self, name: str, num_heads: int) -> Tensor:

@@ -10,18 +10,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 
 from pagurid.errors import ModelLoadError
 from pagurid.model_files import read_json
-from pagurid.weights.fill import CheckpointTensor
+from pagurid.weights.checkpoint import CheckpointTensor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["safetensors_of"]
 
-_DTYPES = ("F32", "F16", "BF16")
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def safetensors_of(directory: Path) -> list[CheckpointTensor]:
@@ -71,10 +72,10 @@ def _tensor_of(handle: Any, name: str, file: Path) -> CheckpointTensor:
         )
 
     def read() -> Tensor:
-        tensor: Tensor = handle.get_tensor(name)
+        tensor: Tensor = handle.get_tensor(name)  # a view of the mapped file
         return tensor
 
-    return CheckpointTensor(name, str(file), tuple(view.get_shape()), read)
+    return CheckpointTensor(name, str(file), tuple(view.get_shape()), _DTYPES[view.get_dtype()], read)
 
 
 def _nothing_there(directory: Path) -> str:

@@ -1,13 +1,28 @@
 //! Rows by number, and what is added to every row.
 
-use crate::InvalidArgument;
+use half::slice::HalfFloatSliceExt;
 
-/// out [`indices`, width] = rows `indices` of x [rows, width], in order: an embedding, or the rows to go on with.
-pub fn take_rows(x: &[f32], indices: &[i32], width: usize, out: &mut [f32]) -> Result<(), InvalidArgument> {
+use crate::InvalidArgument;
+use crate::linear::Weight;
+
+/// out [`indices`, width] = rows `indices` of x [rows, width], in order and widened: an embedding, or the rows to go on
+/// with.
+pub fn take_rows<'a>(
+    x: impl Into<Weight<'a>>,
+    indices: &[i32],
+    width: usize,
+    out: &mut [f32],
+) -> Result<(), InvalidArgument> {
+    let x = x.into();
     assert_eq!(out.len(), indices.len() * width);
     check_rows(indices, x.len() / width)?;
     for (&index, out) in indices.iter().zip(out.chunks_exact_mut(width)) {
-        out.copy_from_slice(&x[index as usize * width..][..width]);
+        let row = index as usize * width..(index as usize + 1) * width;
+        match x {
+            Weight::F32(x) => out.copy_from_slice(&x[row]),
+            Weight::F16(x) => x[row].convert_to_f32_slice(out),
+            Weight::Bf16(x) => x[row].convert_to_f32_slice(out),
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use pagurid_kernels::InvalidArgument;
+use pagurid_kernels::linear::Weight;
 
 /// A slice of a tensor's memory.
 ///
@@ -33,6 +34,24 @@ pub(crate) unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T]
     }
     // SAFETY: the module's contract.
     unsafe { std::slice::from_raw_parts_mut(address as *mut T, len) }
+}
+
+/// A matrix of `len` numbers in a tensor's memory.
+///
+/// # Safety
+/// The module's contract.
+unsafe fn weight_of<'a>(address: usize, len: usize, dtype: &str) -> PyResult<Weight<'a>> {
+    // SAFETY: the module's contract.
+    unsafe {
+        match dtype {
+            "float32" => Ok(Weight::F32(slice(address, len))),
+            "float16" => Ok(Weight::F16(slice(address, len))),
+            "bfloat16" => Ok(Weight::Bf16(slice(address, len))),
+            _ => Err(PyValueError::new_err(format!(
+                "dtype must be float32, float16 or bfloat16; got {dtype:?}"
+            ))),
+        }
+    }
 }
 
 /// Multiply-adds of some 20 µs on one core.
@@ -111,7 +130,7 @@ pub mod kernels {
     #[pymodule_export]
     use crate::tape::{Tape, TapeRecorder};
 
-    use super::{call, slice, slice_mut, to_python};
+    use super::{call, slice, slice_mut, to_python, weight_of};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -141,9 +160,10 @@ pub mod kernels {
         Ok(Isa::selected().map_err(to_python)?.name())
     }
 
-    /// out [rows, `out_features`] = x [rows, `in_features`] times weight [`out_features`, `in_features`] transposed
+    /// out [rows, `out_features`] = x [rows, `in_features`] times weight [`out_features`, `in_features`] transposed;
+    /// `dtype` is the weight's: "float32", "float16" or "bfloat16"
     #[pyfunction]
-    #[pyo3(signature = (x, weight, out, rows, in_features, out_features, /))]
+    #[pyo3(signature = (x, weight, out, rows, in_features, out_features, dtype, /))]
     fn linear(
         py: Python<'_>,
         x: usize,
@@ -152,6 +172,7 @@ pub mod kernels {
         rows: usize,
         in_features: usize,
         out_features: usize,
+        dtype: &str,
     ) -> PyResult<()> {
         let cpu = Cpu::selected().map_err(to_python)?;
         let shape = LinearShape { rows, in_features, out_features };
@@ -159,7 +180,7 @@ pub mod kernels {
         let (x, weight, out) = unsafe {
             (
                 slice::<f32>(x, rows * in_features),
-                slice::<f32>(weight, out_features * in_features),
+                weight_of(weight, out_features * in_features, dtype)?,
                 slice_mut::<f32>(out, rows * out_features),
             )
         };
@@ -260,9 +281,9 @@ pub mod kernels {
         })
     }
 
-    /// out [len, width] = rows `indices` [len] (int32) of x [rows, width]
+    /// out [len, width] = rows `indices` [len] (int32) of x [rows, width], whose type is `dtype`, as in `linear`
     #[pyfunction]
-    #[pyo3(signature = (x, indices, out, rows, width, len, /))]
+    #[pyo3(signature = (x, indices, out, rows, width, len, dtype, /))]
     fn take_rows(
         py: Python<'_>,
         x: usize,
@@ -271,10 +292,15 @@ pub mod kernels {
         rows: usize,
         width: usize,
         len: usize,
+        dtype: &str,
     ) -> PyResult<()> {
         // SAFETY: the module's contract.
         let (x, indices, out) = unsafe {
-            (slice::<f32>(x, rows * width), slice::<i32>(indices, len), slice_mut::<f32>(out, len * width))
+            (
+                weight_of(x, rows * width, dtype)?,
+                slice::<i32>(indices, len),
+                slice_mut::<f32>(out, len * width),
+            )
         };
         call(py, len * width, || rows::take_rows(x, indices, width, out))
     }

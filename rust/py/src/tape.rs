@@ -8,7 +8,7 @@ use std::sync::Arc;
 use numpy::ndarray::Array2;
 use numpy::{PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pagurid_kernels::kv_cache::KvCacheShape;
-use pagurid_kernels::tape::{self, Heads, LayerCache, Owner, StepInputs, Tensor, Value};
+use pagurid_kernels::tape::{self, Heads, LayerCache, Owner, StepInputs, Tensor, Value, WeightTensor};
 use pagurid_kernels::{Cpu, InvalidArgument};
 use pagurid_lockfree::Mailbox;
 use pyo3::exceptions::PyValueError;
@@ -30,6 +30,17 @@ fn shape<const N: usize>(tensor: &Bound<'_, PyAny>) -> PyResult<[usize; N]> {
     shape.try_into().map_err(|shape: Vec<usize>| {
         PyValueError::new_err(format!("expected {N} dimensions; got {}", shape.len()))
     })
+}
+
+fn weight_tensor(owner: &Bound<'_, PyAny>, shape: &[usize]) -> PyResult<WeightTensor> {
+    match owner.getattr("dtype")?.str()?.to_str()? {
+        "torch.float32" => Ok(WeightTensor::F32(tensor(owner, shape)?)),
+        "torch.float16" => Ok(WeightTensor::F16(tensor(owner, shape)?)),
+        "torch.bfloat16" => Ok(WeightTensor::Bf16(tensor(owner, shape)?)),
+        dtype => {
+            Err(PyValueError::new_err(format!("weight must be float32, float16 or bfloat16; got {dtype}")))
+        }
+    }
 }
 
 fn vector(owner: &Bound<'_, PyAny>) -> PyResult<Tensor> {
@@ -71,7 +82,7 @@ impl TapeRecorder {
             return done(self.0.quantized_embedding(weight.get().linear()));
         }
         let shape = shape::<2>(weight)?;
-        done(self.0.embedding(tensor(weight, &shape)?, shape[1]))
+        done(self.0.embedding(weight_tensor(weight, &shape)?, shape[1]))
     }
 
     #[pyo3(signature = (x, /))]
@@ -89,7 +100,7 @@ impl TapeRecorder {
             return done(self.0.quantized_linear(x, weight.linear(), weight.activation_type()));
         }
         let shape = shape::<2>(weight)?;
-        done(self.0.linear(x, tensor(weight, &shape)?, shape[1]))
+        done(self.0.linear(x, weight_tensor(weight, &shape)?, shape[1]))
     }
 
     /// `bias` [width]

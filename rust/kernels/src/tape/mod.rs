@@ -14,7 +14,7 @@ mod tensor;
 pub use operation::{Heads, LayerCache, Value};
 pub use places::Rows;
 pub use recorder::TapeRecorder;
-pub use tensor::{Owner, Tensor};
+pub use tensor::{Owner, Tensor, WeightTensor};
 
 use crate::attention::{AttentionInputs, paged_attention};
 use crate::linear::{LinearShape, linear};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::tensor::Tensor;
+use super::tensor::{Tensor, WeightTensor};
 use crate::kv_cache::KvCacheShape;
 use crate::quantized::{ActivationType, PackedLinear};
 
@@ -28,10 +28,10 @@ pub struct LayerCache {
 }
 
 pub(super) enum Operation {
-    Embedding { weight: Tensor, out: Value },
+    Embedding { weight: WeightTensor, out: Value },
     QuantizedEmbedding { weight: Arc<PackedLinear>, out: Value },
     TakeLogitsRows { x: Value, out: Value },
-    Linear { x: Value, weight: Tensor, out: Value },
+    Linear { x: Value, weight: WeightTensor, out: Value },
     QuantizedLinear { x: Value, weight: Arc<PackedLinear>, activations: ActivationType, out: Value },
     AddBias { x: Value, bias: Tensor },
     RmsNorm { x: Value, weight: Tensor, eps: f32, out: Value },

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Tape;
 use super::operation::{Heads, LayerCache, Operation, Value};
 use super::places::{Life, Rows};
-use super::tensor::Tensor;
+use super::tensor::{Tensor, WeightTensor};
 use crate::InvalidArgument;
 use crate::attention::MAX_HEAD_DIM;
 use crate::quantized::{ActivationType, PackedLinear};
@@ -66,7 +66,7 @@ impl TapeRecorder {
     }
 
     /// token ids [T] → rows of weight [V, width]
-    pub fn embedding(&mut self, weight: Tensor, width: usize) -> Recorded {
+    pub fn embedding(&mut self, weight: WeightTensor, width: usize) -> Recorded {
         let out = self.make(Rows::Tokens, width);
         self.operations.push(Operation::Embedding { weight, out });
         Ok(out)
@@ -92,7 +92,7 @@ impl TapeRecorder {
     }
 
     /// x [rows, in] → x weightᵀ [rows, out], weight [out, in]
-    pub fn linear(&mut self, x: Value, weight: Tensor, in_features: usize) -> Recorded {
+    pub fn linear(&mut self, x: Value, weight: WeightTensor, in_features: usize) -> Recorded {
         self.take("x", x, in_features)?;
         let out = self.make(self.rows(x), weight.len() / in_features);
         self.operations.push(Operation::Linear { x, weight, out });
