@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pagurid._core import OutputDelta, RequestProgress, Scheduler, SchedulerStats
     from pagurid.config import EngineConfig
-    from pagurid.engine import Prompt
+    from pagurid.engine import MemoryUse, Prompt
     from pagurid.models import ModelConfig
     from pagurid.tokenizer import Tokenizer
 
@@ -194,6 +194,10 @@ class AsyncLLM:
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the core, as one consistent picture."""
         return self._engine.scheduler.stats()
+
+    def memory(self) -> MemoryUse:
+        """What the engine's memory goes to, and the process's peak."""
+        return self._engine.memory()
 
     def health(self) -> EngineHealth:
         """Whether the engine runs, and what went wrong last."""

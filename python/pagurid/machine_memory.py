@@ -1,4 +1,4 @@
-"""How much memory this process may still take.
+"""How much memory this process may still take, and has taken.
 
 Owns: reading it from the system, container limits included, which `free` does not know of.
 Must not know: what the memory is for.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["available_memory_bytes"]
+__all__ = ["available_memory_bytes", "peak_memory_bytes"]
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int | None:
@@ -23,6 +23,21 @@ def available_memory_bytes(root: Path = Path("/")) -> int | None:
     available = int(fields["MemAvailable"].split()[0]) * 1024
     left = _left_in_container(root / "sys/fs/cgroup")
     return available if left is None else min(available, left)
+
+
+def peak_memory_bytes(root: Path = Path("/")) -> int | None:
+    """The most that this process had in memory at once, or None where the system does not tell.
+
+    Not `getrusage`: it begins with the parent's peak, whoever that was.
+    """
+    try:
+        status = (root / "proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 def _left_in_container(cgroup: Path) -> int | None:

@@ -90,11 +90,17 @@ def test_metrics_and_stats(server: RunningServer) -> None:
     assert samples["pagurid:num_requests_running"] == 0
     assert samples["pagurid:kv_cache_usage_perc"] == 0
     assert samples["pagurid:cost_total"] > 0
+    memory = server.llm.memory()
+    assert samples["pagurid:model_weights_bytes"] == memory.weights_bytes > 0
+    assert samples["pagurid:kv_cache_pool_bytes"] == memory.kv_pool_bytes > 0
+    if memory.process_peak_bytes is not None:
+        assert 0 < samples["pagurid:process_peak_memory_bytes"] <= memory.process_peak_bytes
     stats = httpx.get(f"{server.url}/v1/stats").json()
     assert stats["ttft_ms"]["p50"] > 0
     assert stats["tokens_per_second"]["while_busy"] > 0
     assert stats["queue_ms"]["p99"] >= 0
     assert stats["kv_cache"]["used_bytes"] == 0
+    assert stats["memory"]["weights_bytes"] == memory.weights_bytes
     assert stats["cost"]["per_1k_tokens"] > 0
     assert stats["attributed_busy_s"] == pytest.approx(stats["busy_s"], rel=1e-3)
 

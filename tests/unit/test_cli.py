@@ -21,14 +21,32 @@ def pagurid(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
 
 
-def test_help_names_the_verbs_without_importing_torch() -> None:
+def test_help_names_the_verbs() -> None:
     result = pagurid("--help")
     assert result.returncode == 0
     for verb in ("serve", "chat", "pull", "version"):
         assert verb in result.stdout
-    code = "import sys, pagurid.cli.main; sys.exit('torch' in sys.modules)"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pagurid, pagurid.client, pagurid.cli.main",
+        "from pagurid import EngineConfig, PaguridError, SamplingParams",
+        "import sys; sys.argv[1:] = ['--help']; from pagurid.cli.main import main; main()",
+        "import sys; sys.argv[1:] = ['serve', '--help']; from pagurid.cli.main import main; main()",
+        "import sys; sys.argv[1:] = ['pull', 'nothing']; from pagurid.cli.main import main; main()",
+        "import sys; sys.argv[1:] = ['chat', '-p', 'x', '--url', 'http://127.0.0.1:9']; "
+        "from pagurid.cli.main import main; main()",
+    ],
+)
+def test_what_computes_nothing_does_not_import_torch(code: str) -> None:
+    ending = "import atexit, sys; atexit.register(lambda: print('imported', 'torch' in sys.modules)); "
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+    command = [sys.executable, "-c", ending + code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert "Traceback" not in result.stderr
+    assert result.stdout.splitlines()[-1] == "imported False"
 
 
 @pytest.mark.parametrize(
@@ -58,10 +76,18 @@ def test_a_port_in_use_is_one_line(tiny_model_dir: Path) -> None:
 
 
 def test_too_little_memory_is_one_line(tiny_model_dir: Path) -> None:
-    arguments = ["--model", str(tiny_model_dir), "--port", "0", "--kv-cache-memory-bytes", "1000"]
+    arguments = ["--model", str(tiny_model_dir), "--port", "0", "--kv-cache-memory", "1000"]
     result = pagurid("serve", *arguments)
     assert result.returncode == 1
     assert "too little memory" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--kv-cache-memory", "--kv-cache-memory-bytes"])
+def test_a_size_that_is_none_is_explained(option: str) -> None:
+    result = pagurid("serve", option, "2 boxes")
+    assert result.returncode == 2
+    assert "expected a size such as 2GiB" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -76,7 +76,9 @@ async def test_a_dead_engine_ends_everything_and_says_so(tiny_model_dir: Path) -
     ("options", "expected"),
     [
         ({"kv_cache_memory_bytes": 1000}, "too little memory for the KV cache"),
+        ({"kv_cache_memory_bytes": 1 << 50}, r"--kv-cache-memory 1048576.00 GiB is too much: .* are free"),
         ({"num_gpu_blocks_override": 1}, "at least 2"),
+        ({"num_gpu_blocks_override": 10**12}, "--num-gpu-blocks-override 1000000000000 is too much"),
         ({"max_num_batched_tokens": 8, "max_num_seqs": 64}, "max_num_batched_tokens"),
         ({"block_size": 0}, "block_size"),
         ({"max_model_len": 100_000}, "max_model_len is 100000"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pagurid.machine_memory import available_memory_bytes
+from pagurid.machine_memory import available_memory_bytes, peak_memory_bytes
+from pagurid.memory_size import parse_bytes
 from pagurid.models import KvCache, ModelConfig
 from pagurid.weights import progress
 from tiny_models import TinyModel, tiny_config, tiny_weights
@@ -64,6 +65,33 @@ def test_available_memory(tmp_path: Path) -> None:
     assert available_memory_bytes(tmp_path) == 80_000
     fake_system(tmp_path, sys__fs__cgroup__memory_dot_max="max\n")
     assert available_memory_bytes(tmp_path) == 1000 * 1024
+
+
+def test_peak_memory(tmp_path: Path) -> None:
+    assert peak_memory_bytes(tmp_path) is None
+    fake_system(tmp_path, proc__self__status="Name:\tpython\nVmHWM:\t    1234 kB\nVmRSS:\t    1000 kB\n")
+    assert peak_memory_bytes(tmp_path) == 1234 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1000", 1000),
+        ("2GiB", 2 << 30),
+        (" 512 mib ", 512 << 20),
+        ("1.5GB", 1_500_000_000),
+        ("3kB", 3000),
+        ("0.5KiB", 512),
+    ],
+)
+def test_sizes_as_people_write_them(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "2 GiBs", "-1", "1e9", "2G", "1,5GiB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a size such as 2GiB"):
+        parse_bytes(text)
 
 
 class Terminal(io.StringIO):

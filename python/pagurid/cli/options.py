@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from pagurid.config import DEFAULT_MODEL, Dtype, Quantization
+from pagurid.memory_size import parse_bytes
 
 __all__ = [
     "CostPerHour",
@@ -21,6 +22,14 @@ __all__ = [
     "QuantizationOption",
     "Threads",
 ]
+
+
+def _parse_size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
 
 Model = Annotated[
     str, typer.Option(help=f"`{DEFAULT_MODEL}`, a directory with safetensors, or a .gguf file.")
@@ -44,7 +53,16 @@ QuantizationOption = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
 KvBlocks = Annotated[int | None, typer.Option(help="Size of the KV pool in blocks.")]
-KvBytes = Annotated[int | None, typer.Option(help="Size of the KV pool in bytes.")]
+KvBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--kv-cache-memory",
+        "--kv-cache-memory-bytes",
+        parser=_parse_size,
+        metavar="SIZE",
+        help="Size of the KV pool, such as 2GiB; a quarter of the free memory, at most 4 GiB, by default.",
+    ),
+]
 CostPerHour = Annotated[
     float | None, typer.Option(min=0, help="Price of this machine per hour; gives every answer its cost.")
 ]

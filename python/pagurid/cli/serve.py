@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Annotated, Literal
 
@@ -77,6 +78,7 @@ def serve(
     """Serve a model: chat UI, WebSocket and OpenAI API on one port."""
     # Said before torch is imported, which takes a second: the terminal must not look dead.
     typer.echo(f"Loading {model} …", err=True)
+    logging.getLogger("pagurid").setLevel(logging.INFO)
     from pagurid.server.serve import run
     from pagurid.server.settings import ServerSettings
 

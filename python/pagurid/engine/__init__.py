@@ -2,5 +2,6 @@
 
 from pagurid.engine.engine import Engine, Prompt
 from pagurid.engine.engine_thread import EngineHealth, EngineThread
+from pagurid.engine.memory_use import MemoryUse
 
-__all__ = ["Engine", "EngineHealth", "EngineThread", "Prompt"]
+__all__ = ["Engine", "EngineHealth", "EngineThread", "MemoryUse", "Prompt"]

@@ -16,8 +16,10 @@ import torch
 from pagurid._core import Scheduler, SchedulerConfig, kernels
 from pagurid.config import Dtype
 from pagurid.engine.kv_pool_size import kv_pool_blocks
+from pagurid.engine.memory_use import MemoryUse
 from pagurid.engine.model_runner import ModelRunner
 from pagurid.errors import ConfigError, InvalidRequest
+from pagurid.machine_memory import peak_memory_bytes
 from pagurid.models import KvCache
 from pagurid.pull import NAMED_MODELS, resolve_model
 from pagurid.weights import load_model
@@ -83,9 +85,19 @@ class Engine:
             raise ConfigError(str(error)) from None
         self.scheduler = Scheduler(scheduler_config, loaded.tokenizer.vocabulary())
         self.kv_cache = KvCache(loaded.config, num_blocks, config.block_size)
+        self._weights_bytes = loaded.model.weights_bytes
         self.runner = ModelRunner(loaded.model, self.kv_cache, self.scheduler.step_plan)
         self.tape = None if config.enforce_eager else self.runner.record()
         self.last_error: str | None = None
+        log.info("%s: %s", self.served_model_name, self.memory())
+
+    def memory(self) -> MemoryUse:
+        """Now."""
+        return MemoryUse(
+            weights_bytes=self._weights_bytes,
+            kv_pool_bytes=self.kv_cache.num_blocks * self.kv_cache.bytes_per_block,
+            process_peak_bytes=peak_memory_bytes(),
+        )
 
     def step(self) -> bool:
         """Plans, computes and commits one step; False if there was nothing to do."""

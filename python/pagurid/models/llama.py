@@ -149,6 +149,17 @@ class LlamaForCausalLM:
             yield layer.gate_up, {mlp + "gate_proj.weight": inner, mlp + "up_proj.weight": inner}
             yield layer.down, {mlp + "down_proj.weight": config.hidden_size}
 
+    @property
+    def weights_bytes(self) -> int:
+        """Memory of all parameters, mapped files included."""
+        norms = [self.final_norm]
+        for layer in self.layers:
+            norms += [layer.input_norm, layer.mlp_norm]
+            norms += [norm for norm in (layer.q_norm, layer.k_norm) if norm is not None]
+        linears = [linear for linear, _ in self.linear_parts()]
+        biases = [linear.bias for linear in linears if linear.bias is not None]
+        return sum(part.nbytes for part in [*norms, *biases, *(linear.weight for linear in linears)])
+
     def parameter_slots(self) -> dict[str, Tensor]:
         """Checkpoint name → the part of a parameter it fills, in its checkpoint's shape. They cover all.
 

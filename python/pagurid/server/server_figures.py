@@ -7,6 +7,7 @@ Must not know: transports.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -182,6 +183,7 @@ class ServerFigures:
                 "cached_blocks": core.cached_blocks,
                 "free_blocks": core.free_blocks,
             },
+            "memory": dataclasses.asdict(self._llm.memory()),
             "cost": None
             if cost is None
             else {"total": cost, "per_1k_tokens": cost / tokens * 1000 if tokens else None},
@@ -227,6 +229,13 @@ class _CoreCollector(Collector):
         yield _gauge("num_requests_waiting", "Requests in the queue.", core.num_waiting)
         yield _gauge("kv_cache_usage_perc", "KV blocks in use; 1 is all of them.", core.kv_cache_usage)
         yield _gauge("kv_cache_used_bytes", "KV memory in use.", core.kv_cache_used_bytes)
+        memory = self._llm.memory()
+        yield _gauge("model_weights_bytes", "Memory of the parameters.", memory.weights_bytes)
+        yield _gauge("kv_cache_pool_bytes", "KV memory when all is in use.", memory.kv_pool_bytes)
+        if memory.process_peak_bytes is not None:
+            yield _gauge(
+                "process_peak_memory_bytes", "The most in memory at once.", memory.process_peak_bytes
+            )
         yield _counter("prompt_tokens", "Prompt tokens of admitted requests.", core.prompt_tokens)
         yield _counter("generation_tokens", "Tokens generated.", core.completion_tokens)
         yield _counter("prefix_cache_queries", "Prompt tokens looked up.", core.prefix_cache_queries_tokens)
