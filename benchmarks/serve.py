@@ -56,7 +56,8 @@ class OpenAi:
     """POST /v1/completions, streamed. `extra` joins each body."""
 
     def __init__(self, url: str, model: str | None, concurrency: int, extra: dict[str, Any]) -> None:
-        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        # A connection each: some servers close one that was kept alive just when the next request is sent.
+        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=0)
         self._client = httpx.AsyncClient(base_url=url, timeout=600, limits=limits)
         self._model = model
         self._extra = extra
