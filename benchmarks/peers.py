@@ -40,6 +40,7 @@ PREFILLED = ("Q8_0", "F16")
 SERVED = ("Q8_0", "Q4_1", "F16")
 SERVED_QUICKLY = ("Q8_0",)
 CLIENTS_WITHOUT_HTTP = 16
+BUSY_LOAD_AVERAGE = 0.5
 
 T = TypeVar("T")
 
@@ -200,7 +201,12 @@ def machine() -> dict[str, Any]:
     models = [
         line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
-    return {"cpu": models[0] if models else platform.processor(), "cpus": servers.num_cpus()}
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cpus": servers.num_cpus(),
+        # Peers whose threads wait for each other by spinning lose most of their speed beside other programs.
+        "load_average_before": os.getloadavg()[0],
+    }
 
 
 def main() -> None:
@@ -228,6 +234,9 @@ def main() -> None:
 
     # As Ctrl-C does: ends what was started, and says what was found.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    about = machine()
+    if about["load_average_before"] > BUSY_LOAD_AVERAGE:
+        print(f"Others use this machine (load {about['load_average_before']:.1f}): do not trust the ratios.")
     comparison = Comparison(options)
     try:
         if options.only != "servers":
@@ -240,7 +249,7 @@ def main() -> None:
         print_tables(comparison.figures, ratios)
         if options.json:
             content = {
-                "machine": machine(),
+                "machine": about,
                 "isa": options.isa,
                 "peers": install.PEERS,
                 **dataclasses.asdict(comparison.figures),

@@ -53,10 +53,11 @@ Usage = dict[str, Any]
 
 
 class OpenAi:
-    """POST /v1/completions, streamed. `extra` joins each body."""
+    """POST /v1/completions, streamed. `extra` joins each body; its nulls take fields out."""
 
     def __init__(self, url: str, model: str | None, concurrency: int, extra: dict[str, Any]) -> None:
-        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        # A connection each: some servers close one that was kept alive just when the next request is sent.
+        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=0)
         self._client = httpx.AsyncClient(base_url=url, timeout=600, limits=limits)
         self._model = model
         self._extra = extra
@@ -81,6 +82,7 @@ class OpenAi:
             "stream_options": {"include_usage": True},
             **self._extra,
         }
+        body = {name: value for name, value in body.items() if value is not None}
         async with self._client.stream("POST", "/v1/completions", json=body) as response:
             if response.status_code != 200:
                 raise RuntimeError(f"HTTP {response.status_code}: {(await response.aread())[:200]!r}")
@@ -260,7 +262,9 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--words", type=Path, help="JSON: words that are a token each; prompts are text then")
-    parser.add_argument("--body", type=json.loads, default={}, help="JSON: further fields of each request")
+    parser.add_argument(
+        "--body", type=json.loads, default={}, help="JSON: further fields; null takes one out"
+    )
     parser.add_argument("--seed", type=int, help="of the prompts; another one each run by default")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     options = parser.parse_args()

@@ -40,7 +40,7 @@ class ServerKind:
     environment: dict[str, str] = field(default_factory=dict)
     protocol: str = "openai"
     body: dict[str, Any] = field(default_factory=dict)
-    """Joins the body of each request."""
+    """Joins the body of each request; None takes a field out."""
 
 
 def pagurid(model: Path, quantization: str, protocol: str) -> ServerKind:
@@ -79,15 +79,24 @@ def vllm(dtype: str, clients: int) -> ServerKind:
 def transformers_serve(dtype: str, isa: str | None) -> ServerKind:
     python = install.transformers()
     command = [str(python.parent / "transformers"), "serve", str(hf_directory(dtype, python))]
-    command += ["--continuous-batching", "--dtype", dtype, "--device", "cpu"]
+    # By itself it takes most of the memory for its KV cache; a tenth is plenty here.
+    command += [
+        "--continuous-batching",
+        "--cb-max-memory-percent",
+        "0.1",
+        "--dtype",
+        dtype,
+        "--device",
+        "cpu",
+    ]
     environment = {"HF_HUB_OFFLINE": "1"}
     if isa is not None:
         environment |= {"ATEN_CPU_CAPABILITY": isa, "ONEDNN_MAX_CPU_ISA": isa.upper()}
     return ServerKind(
         command=[*command, "--host", "127.0.0.1", "--port", "{port}"],
         environment=environment,
-        # It knows no `ignore_eos`.
-        body={"generation_config": json.dumps({"eos_token_id": -1})},
+        # It refuses what it does not know.
+        body={"ignore_eos": None, "generation_config": json.dumps({"eos_token_id": -1})},
     )
 
 
@@ -170,7 +179,7 @@ class Server:
         self._process.wait()
 
     def _wait_for_first_token(self, deadline: float) -> None:
-        body: dict[str, Any] = {"prompt": "Hello", "max_tokens": 1, "temperature": 0.0, **self.kind.body}
+        body: dict[str, Any] = {"prompt": "Hello", "max_tokens": 1, "temperature": 0.0}
         with httpx.Client(base_url=self._url, timeout=START_WITHIN_S) as client:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
