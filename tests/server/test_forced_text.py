@@ -22,7 +22,7 @@ PROMPT = [5, 6, 7]
 
 @pytest.fixture(scope="module")
 def scripted(tiny_model_dir: Path) -> Iterator[RunningServer]:
-    with running_server(tiny_model_dir) as server:
+    with running_server(tiny_model_dir, enforce_eager=True) as server:
         yield server
 
 

@@ -50,7 +50,7 @@ def test_a_whole_answer_not_waited_for_is_cancelled(server: RunningServer) -> No
 
 
 def test_health_tells_the_truth(tiny_model_dir: Path) -> None:
-    with running_server(tiny_model_dir) as server:
+    with running_server(tiny_model_dir, enforce_eager=True) as server:
         runner = server.llm._engine.runner
         forward = runner.forward
 

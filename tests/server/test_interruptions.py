@@ -22,7 +22,7 @@ from pagurid.server.settings import ServerSettings
 def test_ctrl_c_in_the_middle_of_a_step_leaves_a_working_engine(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    llm = LLM(str(tiny_model_dir))
+    llm = LLM(str(tiny_model_dir), enforce_eager=True)
     forward = llm._engine.runner.forward
     calls = iter(range(100))
 

@@ -295,7 +295,7 @@ async def test_thirty_two_clients_at_once(server: RunningServer) -> None:
 
 
 async def test_a_waiting_request_says_where_it_waits(tiny_model_dir: Path) -> None:
-    with running_server(tiny_model_dir, max_num_seqs=1) as server:
+    with running_server(tiny_model_dir, max_num_seqs=1, enforce_eager=True) as server:
         socket = await opened(server)
         await receive(socket)
         llm = server.llm
